@@ -1,0 +1,348 @@
+//! Deterministic CBOR (RFC 8949 section 4.2.1): one value, one encoding.
+//!
+//! [`decode`] accepts exactly the bytes that [`encode`] would write. It checks the length first, reads the items
+//! with `minicbor` under limits on depth and counts, then encodes what it read and compares: a longer-than-needed
+//! integer, an indefinite length, keys out of order or twice, or trailing bytes cannot survive that comparison.
+
+use minicbor::data::{Int, Type};
+use minicbor::{Decoder, Encoder};
+
+/// Deepest nesting of arrays, maps and tags that is read. The deepest object here (a bundle) needs 6.
+pub const DEPTH_MAX: usize = 12;
+
+/// One CBOR data item of the subset in use: no floats (their bits are carried as integers), no `undefined`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Value {
+    /// Major type 0.
+    Uint(u64),
+    /// Major type 1; the value is `-1 - n`.
+    Nint(u64),
+    /// Major type 2.
+    Bytes(Vec<u8>),
+    /// Major type 3.
+    Text(String),
+    /// Major type 4.
+    Array(Vec<Value>),
+    /// Major type 5, in any order here; written in order of the encoded keys.
+    Map(Vec<(Value, Value)>),
+    /// Major type 6.
+    Tag(u64, Box<Value>),
+    /// `true` or `false`.
+    Bool(bool),
+    /// `null`.
+    Null,
+}
+
+impl Value {
+    /// The name of the item's type, for error messages.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Value::Uint(_) => "unsigned integer",
+            Value::Nint(_) => "negative integer",
+            Value::Bytes(_) => "byte string",
+            Value::Text(_) => "text string",
+            Value::Array(_) => "array",
+            Value::Map(_) => "map",
+            Value::Tag(..) => "tag",
+            Value::Bool(_) => "bool",
+            Value::Null => "null",
+        }
+    }
+
+    /// A map with text keys.
+    pub fn map<const N: usize>(fields: [(&str, Value); N]) -> Value {
+        Value::Map(fields.into_iter().map(|(name, value)| (Value::Text(name.to_owned()), value)).collect())
+    }
+
+    /// A byte string.
+    pub fn bytes(bytes: impl AsRef<[u8]>) -> Value {
+        Value::Bytes(bytes.as_ref().to_vec())
+    }
+
+    /// A text string.
+    pub fn text(text: impl Into<String>) -> Value {
+        Value::Text(text.into())
+    }
+}
+
+/// Why some bytes are not the deterministic encoding of a value.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CborError {
+    /// The input is longer than its kind of object may be.
+    #[error("{found} bytes, expected at most {max}")]
+    TooLong {
+        /// Bytes found.
+        found: usize,
+        /// Bytes allowed.
+        max: usize,
+    },
+    /// Not well-formed CBOR, or cut short.
+    #[error("not well-formed CBOR at byte {offset}: {reason}")]
+    Malformed {
+        /// Where.
+        offset: usize,
+        /// What the reader said.
+        reason: String,
+    },
+    /// Well-formed, but not the one encoding that is accepted.
+    #[error("not deterministic CBOR: differs from the one accepted encoding at byte {offset}")]
+    NotDeterministic {
+        /// The first byte that differs.
+        offset: usize,
+    },
+    /// A type outside the subset in use.
+    #[error("CBOR type {found} at byte {offset} is not used here")]
+    Unsupported {
+        /// Where.
+        offset: usize,
+        /// Which type.
+        found: String,
+    },
+    /// Nested deeper than [`DEPTH_MAX`].
+    #[error("nested deeper than {max} levels at byte {offset}")]
+    TooDeep {
+        /// Where.
+        offset: usize,
+        /// Levels allowed.
+        max: usize,
+    },
+}
+
+/// Writes the one encoding of `value`.
+///
+/// Panics if a map has one key twice: that is a mistake of the caller, never of an input.
+pub fn encode(value: &Value) -> Vec<u8> {
+    let mut out = Vec::new();
+    write(value, &mut out);
+    out
+}
+
+fn write(value: &Value, out: &mut Vec<u8>) {
+    let infallible = "cbor: writing to memory cannot fail";
+    match value {
+        Value::Uint(n) => drop(Encoder::new(&mut *out).u64(*n).expect(infallible)),
+        Value::Nint(n) => {
+            let int = Int::try_from(-1 - i128::from(*n)).expect("cbor: -1-u64 is a CBOR integer");
+            Encoder::new(&mut *out).int(int).expect(infallible);
+        }
+        Value::Bytes(bytes) => drop(Encoder::new(&mut *out).bytes(bytes).expect(infallible)),
+        Value::Text(text) => drop(Encoder::new(&mut *out).str(text).expect(infallible)),
+        Value::Array(items) => {
+            Encoder::new(&mut *out).array(items.len() as u64).expect(infallible);
+            items.iter().for_each(|item| write(item, out));
+        }
+        Value::Map(pairs) => {
+            let mut encoded: Vec<(Vec<u8>, &Value)> = pairs.iter().map(|(k, v)| (encode(k), v)).collect();
+            encoded.sort_by(|a, b| a.0.cmp(&b.0));
+            assert!(encoded.windows(2).all(|w| w[0].0 != w[1].0), "cbor: one map key written twice");
+            Encoder::new(&mut *out).map(pairs.len() as u64).expect(infallible);
+            for (key, item) in encoded {
+                out.extend_from_slice(&key);
+                write(item, out);
+            }
+        }
+        Value::Tag(tag, inner) => {
+            Encoder::new(&mut *out).tag(minicbor::data::Tag::new(*tag)).expect(infallible);
+            write(inner, out);
+        }
+        Value::Bool(b) => drop(Encoder::new(&mut *out).bool(*b).expect(infallible)),
+        Value::Null => drop(Encoder::new(&mut *out).null().expect(infallible)),
+    }
+}
+
+/// Reads the one encoding of a value; anything else is an error. `bytes_max` is checked before any reading.
+pub fn decode(bytes: &[u8], bytes_max: usize) -> Result<Value, CborError> {
+    if bytes.len() > bytes_max {
+        return Err(CborError::TooLong { found: bytes.len(), max: bytes_max });
+    }
+    let mut decoder = Decoder::new(bytes);
+    let value = read(&mut decoder, bytes.len(), 0)?;
+    // Map keys are compared here, before `encode`, whose panic on a repeated key is for callers only.
+    if let Some(offset) = repeated_key(&value).then(|| decoder.position()) {
+        return Err(CborError::NotDeterministic { offset });
+    }
+    let again = encode(&value);
+    if again != bytes {
+        let offset =
+            again.iter().zip(bytes).position(|(a, b)| a != b).unwrap_or(again.len().min(bytes.len()));
+        return Err(CborError::NotDeterministic { offset });
+    }
+    Ok(value)
+}
+
+fn repeated_key(value: &Value) -> bool {
+    match value {
+        Value::Array(items) => items.iter().any(repeated_key),
+        Value::Tag(_, inner) => repeated_key(inner),
+        Value::Map(pairs) => {
+            // A deterministic map is sorted, so equal keys would stand side by side; an unsorted one is refused
+            // by the comparison, but must not reach `encode` with a repeated key.
+            let mut keys: Vec<Vec<u8>> =
+                pairs.iter().map(|(k, _)| if repeated_key(k) { Vec::new() } else { encode(k) }).collect();
+            keys.sort();
+            keys.windows(2).any(|w| w[0] == w[1])
+                || keys.first().is_some_and(Vec::is_empty)
+                || pairs.iter().any(|(_, v)| repeated_key(v))
+        }
+        _ => false,
+    }
+}
+
+fn read(decoder: &mut Decoder<'_>, len: usize, depth: usize) -> Result<Value, CborError> {
+    let offset = decoder.position();
+    if depth > DEPTH_MAX {
+        return Err(CborError::TooDeep { offset, max: DEPTH_MAX });
+    }
+    let malformed = |reason: String| CborError::Malformed { offset, reason };
+    let bad = |error: minicbor::decode::Error| malformed(error.to_string());
+    let kind = decoder.datatype().map_err(bad)?;
+    match kind {
+        Type::U8 | Type::U16 | Type::U32 | Type::U64 => Ok(Value::Uint(decoder.u64().map_err(bad)?)),
+        Type::I8 | Type::I16 | Type::I32 | Type::I64 | Type::Int => {
+            let int = i128::from(decoder.int().map_err(bad)?);
+            Ok(Value::Nint(u64::try_from(-1 - int).map_err(|e| malformed(e.to_string()))?))
+        }
+        Type::Bytes => Ok(Value::Bytes(decoder.bytes().map_err(bad)?.to_vec())),
+        Type::String => Ok(Value::Text(decoder.str().map_err(bad)?.to_owned())),
+        Type::Bool => Ok(Value::Bool(decoder.bool().map_err(bad)?)),
+        Type::Null => decoder.null().map(|()| Value::Null).map_err(bad),
+        Type::Array => {
+            let count = decoder.array().map_err(bad)?.ok_or_else(|| malformed("indefinite length".into()))?;
+            let mut items = Vec::with_capacity(fitting(count, decoder, len).map_err(malformed)?);
+            for _ in 0..count {
+                items.push(read(decoder, len, depth + 1)?);
+            }
+            Ok(Value::Array(items))
+        }
+        Type::Map => {
+            let count = decoder.map().map_err(bad)?.ok_or_else(|| malformed("indefinite length".into()))?;
+            let mut pairs = Vec::with_capacity(fitting(count, decoder, len).map_err(malformed)?);
+            for _ in 0..count {
+                let key = read(decoder, len, depth + 1)?;
+                pairs.push((key, read(decoder, len, depth + 1)?));
+            }
+            Ok(Value::Map(pairs))
+        }
+        Type::Tag => {
+            let tag = decoder.tag().map_err(bad)?;
+            Ok(Value::Tag(tag.as_u64(), Box::new(read(decoder, len, depth + 1)?)))
+        }
+        other => Err(CborError::Unsupported { offset, found: other.to_string() }),
+    }
+}
+
+/// Refuses a count that the remaining bytes cannot hold (every item takes at least one), before allocating for it.
+fn fitting(count: u64, decoder: &Decoder<'_>, len: usize) -> Result<usize, String> {
+    let left = len - decoder.position();
+    usize::try_from(count)
+        .ok()
+        .filter(|n| *n <= left)
+        .ok_or(format!("{count} items declared, {left} bytes left"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(hex_bytes: &str) -> Result<Value, CborError> {
+        decode(&hex::decode(hex_bytes).unwrap(), 1000)
+    }
+
+    #[test]
+    fn every_type_in_use_survives_a_round_trip() {
+        let value = Value::Tag(
+            18,
+            Box::new(Value::Array(vec![
+                Value::Uint(0),
+                Value::Uint(u64::MAX),
+                Value::Nint(7),
+                Value::Nint(u64::MAX),
+                Value::bytes([0, 255]),
+                Value::text("tally é"),
+                Value::map([("zz", Value::Bool(true)), ("a", Value::Null), ("b", Value::Map(vec![]))]),
+            ])),
+        );
+        let bytes = encode(&value);
+        let again = decode(&bytes, bytes.len()).unwrap();
+        assert_eq!(encode(&again), bytes);
+        assert_eq!(
+            decode(&bytes, bytes.len() - 1),
+            Err(CborError::TooLong { found: bytes.len(), max: bytes.len() - 1 })
+        );
+    }
+
+    #[test]
+    fn a_second_encoding_of_a_value_is_rejected() {
+        for (what, bytes) in [
+            ("1 in two bytes", "1801"),
+            ("1 in three bytes", "190001"),
+            ("-1 in two bytes", "3800"),
+            ("empty text with a long length", "7800"),
+            ("keys out of order", "a2616201616101"),
+            ("a longer key before a shorter one", "a262616101616201"),
+            ("trailing byte", "0000"),
+            ("long tag number", "d81200"),
+        ] {
+            assert!(
+                matches!(check(bytes), Err(CborError::NotDeterministic { .. })),
+                "{what}: {:?}",
+                check(bytes)
+            );
+        }
+        assert!(matches!(check("a2616101616102"), Err(CborError::NotDeterministic { .. })), "repeated key");
+        // A repeated key inside a map key must not reach the encoder's assert.
+        assert!(matches!(
+            check("a1a200010001" /* {{0:1,0:1}: ...} cut short */),
+            Err(CborError::Malformed { .. })
+        ));
+        assert!(matches!(check("a1a20001000100"), Err(CborError::NotDeterministic { .. })));
+    }
+
+    #[test]
+    fn malformed_and_hostile_input_is_an_error() {
+        for bytes in [
+            "",
+            "18",
+            "41",
+            "61ff",
+            "9f00ff",
+            "bf00ff",
+            "5f4100ff",
+            "9bffffffffffffffff",
+            "ba7fffffff00",
+            "f6f6ff",
+        ] {
+            assert!(check(bytes).is_err(), "{bytes}");
+        }
+        for float in ["f93c00", "fa3f800000", "fb3ff0000000000000", "f7"] {
+            assert!(
+                matches!(check(float), Err(CborError::Unsupported { .. } | CborError::Malformed { .. })),
+                "{float}"
+            );
+        }
+        let deep = "81".repeat(DEPTH_MAX + 1) + "00";
+        assert!(matches!(check(&deep), Err(CborError::TooDeep { .. })));
+        let bearable = "81".repeat(DEPTH_MAX) + "00";
+        assert!(check(&bearable).is_ok());
+    }
+
+    #[test]
+    fn every_truncation_and_every_flipped_bit_is_told_apart() {
+        let value = Value::map([
+            ("run", Value::bytes([1; 40])),
+            ("steps", Value::Array(vec![Value::Uint(0), Value::Uint(300)])),
+        ]);
+        let bytes = encode(&value);
+        for end in 0..bytes.len() {
+            assert!(decode(&bytes[..end], 1000).is_err(), "cut at {end}");
+        }
+        for bit in 0..bytes.len() * 8 {
+            let mut flipped = bytes.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert!(
+                decode(&flipped, 1000).ok().as_ref() != Some(&decode(&bytes, 1000).unwrap()),
+                "bit {bit}"
+            );
+        }
+    }
+}

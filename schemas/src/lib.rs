@@ -1,0 +1,39 @@
+//! The objects of Tallystick: what they are, how they are written down, and nothing else.
+//!
+//! Every object has one stem, the same in `docs/spec/<stem>.md`, `schemas/cddl/<stem>.cddl` and
+//! `schemas/src/<stem>.rs`. Objects are deterministic CBOR read by a strict decoder: after decoding, an invalid
+//! value cannot exist, and no second encoding of one value is accepted.
+//!
+//! | stage | object | module |
+//! | --- | --- | --- |
+//! | 1 configure | config | [`config`] |
+//! | 2 plan | plan | [`plan`] |
+//! | 4 checksum | checksum, fold, trace | [`checksum`], [`fold`], [`trace`] |
+//! | 5 predict | run, prediction, opening | [`run`], [`prediction`], [`opening`] |
+//! | 6 log | entry = signed statement | [`statement`], [`attachment`] |
+//! | 8 run | receipt | [`challenge`], [`receipt`] |
+//! | 9 reconcile | verdict | [`verdict`] |
+//! | 10 bundle | bundle | [`bundle`] |
+
+pub mod cbor;
+pub mod digest;
+pub mod key;
+pub mod object;
+
+pub mod profile;
+pub mod config;
+pub mod plan;
+pub mod plan_shapes;
+pub mod checksum;
+pub mod fold;
+pub mod trace;
+pub mod run;
+pub mod record;
+pub mod prediction;
+pub mod opening;
+pub mod attachment;
+pub mod statement;
+pub mod challenge;
+pub mod receipt;
+pub mod verdict;
+pub mod bundle;

@@ -1,0 +1,166 @@
+//! The `prediction` statement and its sealed body (docs/spec/prediction.md).
+//!
+//! The log shows the run, the predictor, the step range and a seal. The seal is a digest over one salted digest per
+//! step, with a salt per step derived from one secret salt: everything can be opened at once, or one step alone.
+
+use crate::attachment::AttachmentName;
+use crate::cbor::{self, Value};
+use crate::digest::{RunId, Salt, Seal, StepSeal, digest};
+use crate::object::{Fields, Object, ObjectError};
+use crate::record::StepRecord;
+use crate::run::Steps;
+
+/// Most steps in one prediction; longer runs are predicted in several.
+pub const PREDICTION_STEPS_MAX: usize = 1 << 16;
+
+/// What the log shows of a prediction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Prediction {
+    /// The run.
+    pub run: RunId,
+    /// Which steps are predicted. A body may be shorter: it ends at an invalid step.
+    pub steps: Steps,
+    /// Commits to the body.
+    pub seal: Seal,
+    /// POSIX seconds; a prediction not opened by then counts as `unopened`, a failure in its own right.
+    pub reveal_by: u64,
+    /// The opening, in a prediction made openly.
+    pub open: Option<OpenBody>,
+}
+
+/// What opens a seal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenBody {
+    /// The salt all step salts come from.
+    pub salt: Salt,
+    /// The encoded [`PredictionBody`].
+    pub body: AttachmentName,
+}
+
+impl OpenBody {
+    /// `[salt, body]`.
+    pub fn to_value(&self) -> Value {
+        Value::map([("salt", Value::bytes(self.salt.0)), ("body", self.body.to_value())])
+    }
+
+    /// Reads the fields of an opened map.
+    pub fn take(fields: &mut Fields) -> Result<OpenBody, ObjectError> {
+        Ok(OpenBody { salt: Salt(fields.bytes("salt")?), body: AttachmentName::take(fields, "body")? })
+    }
+}
+
+impl Object for Prediction {
+    const STEM: &'static str = "prediction";
+    const BYTES_MAX: usize = 4096;
+
+    fn to_value(&self) -> Value {
+        let mut pairs = vec![
+            (Value::text("run"), Value::bytes(self.run.0)),
+            (Value::text("steps"), self.steps.to_value()),
+            (Value::text("seal"), Value::bytes(self.seal.0)),
+            (Value::text("reveal_by"), Value::Uint(self.reveal_by)),
+        ];
+        pairs.extend(self.open.iter().map(|open| (Value::text("open"), open.to_value())));
+        Value::Map(pairs)
+    }
+
+    fn from_value(value: Value) -> Result<Prediction, ObjectError> {
+        let mut fields = Fields::open(Self::STEM, value)?;
+        let open = match fields.take_optional("open") {
+            None => None,
+            Some(value) => {
+                let mut inner = Fields::open(Self::STEM, value)?;
+                let open = OpenBody::take(&mut inner)?;
+                inner.close()?;
+                Some(open)
+            }
+        };
+        let prediction = Prediction {
+            run: RunId(fields.bytes("run")?),
+            steps: fields.steps("steps")?,
+            seal: Seal(fields.bytes("seal")?),
+            reveal_by: fields.uint("reveal_by", i64::MAX as u64)?,
+            open,
+        };
+        fields.close()?;
+        if prediction.steps.count() > PREDICTION_STEPS_MAX as u64 {
+            return Err(ObjectError::Field {
+                object: Self::STEM,
+                field: "steps".into(),
+                expected: format!("at most {PREDICTION_STEPS_MAX} steps"),
+                found: prediction.steps.to_string(),
+            });
+        }
+        Ok(prediction)
+    }
+}
+
+/// The sealed part: one record per step, from `first`; the last may be invalid.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PredictionBody {
+    /// The run.
+    pub run: RunId,
+    /// First step.
+    pub first: u64,
+    /// Records in step order.
+    pub records: Vec<StepRecord>,
+}
+
+impl PredictionBody {
+    /// The record of `step`, if the body reaches it.
+    pub fn record(&self, step: u64) -> Option<&StepRecord> {
+        self.records.get(usize::try_from(step.checked_sub(self.first)?).ok()?)
+    }
+
+    /// The seal under `salt`.
+    pub fn seal(&self, salt: Salt) -> Seal {
+        let seals: Vec<u8> = (self.first..)
+            .zip(&self.records)
+            .flat_map(|(step, record)| step_seal(self.run, step, step_salt(salt, step), record).0)
+            .collect();
+        Seal(digest("seal", &[&self.run.0, &self.first.to_le_bytes(), &seals]))
+    }
+}
+
+/// The salt of one step.
+pub fn step_salt(salt: Salt, step: u64) -> Salt {
+    Salt(digest("salt/step", &[&salt.0, &step.to_le_bytes()]))
+}
+
+/// The salted digest of one record.
+pub fn step_seal(run: RunId, step: u64, salt: Salt, record: &StepRecord) -> StepSeal {
+    StepSeal(digest("seal/step", &[&run.0, &step.to_le_bytes(), &salt.0, &cbor::encode(&record.to_value())]))
+}
+
+impl Object for PredictionBody {
+    const STEM: &'static str = "prediction";
+    const BYTES_MAX: usize = crate::attachment::ATTACHMENT_BYTES_MAX as usize;
+
+    fn to_value(&self) -> Value {
+        Value::map([
+            ("run", Value::bytes(self.run.0)),
+            ("first", Value::Uint(self.first)),
+            ("records", Value::Array(self.records.iter().map(StepRecord::to_value).collect())),
+        ])
+    }
+
+    fn from_value(value: Value) -> Result<PredictionBody, ObjectError> {
+        let mut fields = Fields::open(Self::STEM, value)?;
+        let run = RunId(fields.bytes("run")?);
+        let first = fields.uint("first", crate::run::STEPS_MAX)?;
+        let mut records = Vec::new();
+        for item in fields.array("records", PREDICTION_STEPS_MAX)? {
+            records.push(StepRecord::from_value(item)?);
+        }
+        let invalid_before_end = records.iter().rev().skip(1).any(|record| record.non_finite.is_some());
+        if records.is_empty() || invalid_before_end {
+            return Err(fields.wrong(
+                "records",
+                "at least one, none after an invalid one",
+                records.len().to_string(),
+            ));
+        }
+        fields.close()?;
+        Ok(PredictionBody { run, first, records })
+    }
+}
