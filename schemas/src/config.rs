@@ -223,7 +223,9 @@ fn ensure(field: &'static str, holds: bool, expected: &str, found: &str) -> Resu
     if holds {
         return Ok(());
     }
-    Err(ConfigError::Value { field, expected: expected.into(), found: found.chars().take(100).collect() })
+    // Control characters would reach a terminal with the message.
+    let found = found.chars().take(100).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+    Err(ConfigError::Value { field, expected: expected.into(), found })
 }
 
 fn one_of(field: &'static str, supported: &[&str], found: &str) -> Result<(), ConfigError> {

@@ -46,10 +46,14 @@ pub fn check(plan: &Plan) -> Result<(), ShapeError> {
             }
         }
     }
-    match (0..plan.parameters.len()).find(|&i| !written.contains(&Operand::Gradient(i))) {
-        Some(i) => {
-            Err(broken("a gradient for every parameter", format!("none for {}", plan.parameters[i].name)))
-        }
+    if let Some(i) = (0..plan.parameters.len()).find(|&i| !written.contains(&Operand::Gradient(i))) {
+        return Err(broken(
+            "a gradient for every parameter",
+            format!("none for {}", plan.parameters[i].name),
+        ));
+    }
+    match (0..plan.tensors.len()).find(|&i| !written.contains(&Operand::Tensor(i))) {
+        Some(i) => Err(broken("every tensor to be written", format!("{} is not", plan.tensors[i].name))),
         None => Ok(()),
     }
 }
@@ -78,6 +82,10 @@ fn check_whole(plan: &Plan) -> Result<(), ShapeError> {
             format!("1 to {} parameters in all", crate::plan::ELEMENTS_MAX),
             total.to_string(),
         ));
+    }
+    let mut names: HashSet<&str> = HashSet::new();
+    if let Some(twice) = plan.tensors.iter().find(|tensor| !names.insert(&tensor.name)) {
+        return Err(broken("unique tensor names", &twice.name));
     }
     let losses = plan.operations.iter().filter(|operation| operation.kind == Kind::CrossEntropy).count();
     let windows = plan.operations.iter().filter(|operation| operation.kind == Kind::Window).count();

@@ -16,18 +16,22 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// The profile's identity.
-    pub fn digest(&self) -> ProfileDigest {
+    /// The one encoding: `{id, rules, tables}`.
+    pub fn encode(&self) -> Vec<u8> {
         let rules = self.rules.iter().map(|(rule, name)| (Value::text(*rule), Value::text(*name))).collect();
         let row =
             |words: &[u32]| Value::Array(words.iter().map(|word| Value::Uint((*word).into())).collect());
         let tables = self.tables.iter().map(|(table, words)| (Value::text(*table), row(words))).collect();
-        let value = Value::map([
+        cbor::encode(&Value::map([
             ("id", Value::text(self.id)),
             ("rules", Value::Map(rules)),
             ("tables", Value::Map(tables)),
-        ]);
-        ProfileDigest(digest("profile", &[&cbor::encode(&value)]))
+        ]))
+    }
+
+    /// The profile's identity.
+    pub fn digest(&self) -> ProfileDigest {
+        ProfileDigest(digest("profile", &[&self.encode()]))
     }
 }
 
@@ -53,5 +57,25 @@ pub const F32_FMA: Profile = Profile {
         ("init", "philox-halves8-v1"),
         ("order", "feistel8-philox-v1"),
     ],
-    tables: &[],
+    tables: &[
+        // 1.5 x 2^23, log2(e), ln 2 in two parts, then C6 down to C2.
+        (
+            "exp-v1",
+            &[
+                0x4b40_0000,
+                0x3fb8_aa3b,
+                0x3f31_7200,
+                0x35bf_be8e,
+                0x3ab5_11e9,
+                0x3c09_1d10,
+                0x3d2a_ac79,
+                0x3e2a_aa49,
+                0x3eff_fffe,
+            ],
+        ),
+        // sqrt(1/2) rounded down, ln 2 in two parts, then P2 down to P0.
+        ("log-v1", &[0x3f35_04f3, 0x3f31_7200, 0x35bf_be8e, 0x3e98_f33c, 0x3ecc_af4e, 0x3f2a_aabd]),
+        // sqrt(2 / pi), 0.044715, 3 x 0.044715.
+        ("gelu-new-v1", &[0x3f4c_422a, 0x3d37_2713, 0x3e09_5d4f]),
+    ],
 };

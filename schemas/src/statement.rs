@@ -130,10 +130,12 @@ pub struct Statement {
 impl Statement {
     /// Signs `payload` and returns the bytes that go into the log.
     ///
-    /// Errors if they would be longer than [`STATEMENT_BYTES_MAX`].
+    /// Errors if they would be longer than [`STATEMENT_BYTES_MAX`], or if the payload breaks a limit of its own: what
+    /// has been signed can always be opened.
     pub fn sign(payload: &Payload, key: &SecretKey) -> Result<Vec<u8>, StatementError> {
         let protected = protected_header(payload.stem(), payload.run(), key.public());
         let body = payload.encode();
+        Payload::decode(payload.stem(), &body)?;
         let signature = key.sign(&to_be_signed(&protected, &body));
         let items =
             vec![Value::Bytes(protected), Value::Map(vec![]), Value::Bytes(body), Value::bytes(signature)];
@@ -168,7 +170,8 @@ fn envelope(part: &'static str, expected: impl Into<String>, found: impl Into<St
     StatementError::Envelope {
         part,
         expected: expected.into(),
-        found: found.into().chars().take(400).collect(),
+        // Control characters would reach a terminal with the message.
+        found: found.into().chars().take(400).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect(),
     }
 }
 
@@ -205,8 +208,10 @@ type Sign1Parts = (Vec<u8>, Vec<u8>, [u8; 64]);
 
 fn sign1_parts(value: Value) -> Result<Sign1Parts, StatementError> {
     let expected = "tag 18 over [protected, {}, payload, signature]";
-    let Value::Tag(COSE_SIGN1, inner) = value else {
-        return Err(envelope("envelope", expected, value.kind()));
+    let inner = match value {
+        Value::Tag(COSE_SIGN1, inner) => inner,
+        Value::Tag(tag, _) => return Err(envelope("envelope", expected, format!("tag {tag}"))),
+        other => return Err(envelope("envelope", expected, other.kind())),
     };
     let Value::Array(items) = *inner else { return Err(envelope("envelope", expected, inner.kind())) };
     let parts = <[Value; 4]>::try_from(items)

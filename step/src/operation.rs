@@ -1,0 +1,207 @@
+//! One operation of a plan: from its kind and operands to a kernel.
+//!
+//! Operands stand in the order of `schemas::plan::Kind`. A plan was checked when it was decoded or derived,
+//! so what does not fit here is a fault of this program and not of its input.
+
+use crate::dispatch::{self, Backend};
+use crate::kernels::{self, AttentionShape};
+use crate::reference::matmul::View;
+use schemas::plan::{Dimensions, Kind};
+
+/// The words of a tensor.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Words {
+    /// f32.
+    F32(Vec<f32>),
+    /// u32: tokens and targets.
+    U32(Vec<u32>),
+}
+
+impl Words {
+    /// The values of an f32 tensor.
+    pub fn f32(&self) -> &[f32] {
+        match self {
+            Words::F32(words) => words,
+            Words::U32(_) => panic!("operation: expected f32 words, found u32"),
+        }
+    }
+
+    /// The values of a u32 tensor.
+    pub fn u32(&self) -> &[u32] {
+        match self {
+            Words::U32(words) => words,
+            Words::F32(_) => panic!("operation: expected u32 words, found f32"),
+        }
+    }
+}
+
+/// An input of an operation.
+#[derive(Clone, Copy)]
+pub enum Input<'a> {
+    /// f32.
+    F32(&'a [f32]),
+    /// u32.
+    U32(&'a [u32]),
+}
+
+/// Inputs, constants and dimensions of one operation.
+pub struct Call<'a> {
+    /// What runs it.
+    pub backend: Backend,
+    /// The plan's dimensions.
+    pub dimensions: Dimensions,
+    /// In the order of the kind.
+    pub inputs: Vec<Input<'a>>,
+    /// f32 bits, in the order of the kind.
+    pub constants: &'a [u32],
+}
+
+impl<'a> Call<'a> {
+    fn f32(&self, index: usize) -> &'a [f32] {
+        match self.inputs[index] {
+            Input::F32(words) => words,
+            Input::U32(_) => panic!("operation: input {index} is not f32"),
+        }
+    }
+
+    fn u32(&self, index: usize) -> &'a [u32] {
+        match self.inputs[index] {
+            Input::U32(words) => words,
+            Input::F32(_) => panic!("operation: input {index} is not u32"),
+        }
+    }
+
+    fn constant(&self, index: usize) -> f32 {
+        f32::from_bits(self.constants[index])
+    }
+
+    fn attention(&self) -> AttentionShape {
+        let d = self.dimensions;
+        AttentionShape {
+            batches: d.batch as usize,
+            times: d.time as usize,
+            heads: d.heads as usize,
+            head_size: (d.channels / d.heads) as usize,
+            scale: self.constant(0),
+        }
+    }
+
+    /// Runs an operation of `kind`; `outputs` are of the right lengths.
+    pub fn run(&self, kind: Kind, outputs: &mut [Vec<f32>]) {
+        match kind {
+            Kind::Window => panic!("operation: a window is read, not computed"),
+            Kind::Embedding
+            | Kind::Layernorm
+            | Kind::Linear
+            | Kind::Attention
+            | Kind::Gelu
+            | Kind::Head
+            | Kind::CrossEntropy => self.forward(kind, outputs),
+            Kind::Add => kernels::add(self.backend, self.f32(0), self.f32(1), one(outputs)),
+            _ => self.backward(kind, outputs),
+        }
+    }
+
+    fn forward(&self, kind: Kind, outputs: &mut [Vec<f32>]) {
+        let (backend, d) = (self.backend, self.dimensions);
+        let (channels, vocabulary) = (d.channels as usize, d.vocabulary as usize);
+        match (kind, outputs) {
+            (Kind::Embedding, [out]) => {
+                let (tokens, wte, wpe) = (self.u32(0), self.f32(1), self.f32(2));
+                dispatch::embedding_forward(backend, tokens, wte, wpe, d.time as usize, channels, out);
+            }
+            (Kind::Layernorm, [y, mean, rstd]) => {
+                let (x, gain, bias) = (self.f32(0), self.f32(1), self.f32(2));
+                let (inv_c, eps) = (self.constant(0), self.constant(1));
+                kernels::layernorm_forward(backend, x, gain, bias, inv_c, eps, y, mean, rstd);
+            }
+            (Kind::Linear, [out]) => {
+                let (x, weight, bias) = (self.f32(0), self.f32(1), self.f32(2));
+                let inputs = weight.len() / bias.len();
+                let view = View::rows(weight, bias.len());
+                kernels::linear(backend, x, view, inputs, Some(bias), bias.len(), out);
+            }
+            (Kind::Attention, [out, max, sum]) => {
+                kernels::attention_forward(backend, self.attention(), self.f32(0), out, max, sum);
+            }
+            (Kind::Gelu, [y]) => kernels::gelu_forward(backend, self.f32(0), y),
+            (Kind::Head, [logits]) => {
+                let table = View::transposed(self.f32(1), channels);
+                kernels::linear(backend, self.f32(0), table, channels, None, vocabulary, logits);
+            }
+            (Kind::CrossEntropy, [loss, max, sum]) => {
+                kernels::cross_entropy_forward(backend, self.f32(0), self.u32(1), vocabulary, loss, max, sum);
+            }
+            (kind, outputs) => panic!("operation: {kind:?} does not have {} outputs", outputs.len()),
+        }
+    }
+
+    fn backward(&self, kind: Kind, outputs: &mut [Vec<f32>]) {
+        let (backend, d) = (self.backend, self.dimensions);
+        let (channels, vocabulary, rows) = (d.channels as usize, d.vocabulary as usize, d.rows() as usize);
+        match (kind, outputs) {
+            (Kind::CrossEntropyBackward, [out]) => {
+                let (logits, targets, max, sum) = (self.f32(0), self.u32(1), self.f32(2), self.f32(3));
+                let inv_n = self.constant(0);
+                kernels::cross_entropy_backward(backend, logits, targets, max, sum, vocabulary, inv_n, out);
+            }
+            (Kind::HeadBackwardInput, [out]) => {
+                let (d_logits, table) =
+                    (View::rows(self.f32(0), vocabulary), View::rows(self.f32(1), channels));
+                kernels::matmul(backend, d_logits, table, vocabulary, channels, out);
+            }
+            (Kind::HeadBackwardWeight, [out]) => {
+                let d_logits = View::transposed(self.f32(0), vocabulary);
+                kernels::matmul(backend, d_logits, View::rows(self.f32(1), channels), rows, channels, out);
+            }
+            (Kind::LayernormBackward, [d_x, d_gain, d_bias]) => {
+                let [d_y, x, mean, rstd, gain] = [0, 1, 2, 3, 4].map(|index| self.f32(index));
+                kernels::layernorm_backward_input(backend, d_y, x, gain, mean, rstd, self.constant(0), d_x);
+                dispatch::layernorm_backward_parameters(backend, d_y, x, mean, rstd, d_gain, d_bias);
+            }
+            (Kind::LinearBackwardInput, [out]) => {
+                let (d_y, weight) = (self.f32(0), self.f32(1));
+                let (inputs, width) = (out.len() / rows, d_y.len() / rows);
+                kernels::matmul(
+                    backend,
+                    View::rows(d_y, width),
+                    View::transposed(weight, width),
+                    width,
+                    inputs,
+                    out,
+                );
+            }
+            (Kind::LinearBackwardWeight, [out]) => {
+                let (x, d_y) = (self.f32(0), self.f32(1));
+                let (inputs, width) = (x.len() / rows, d_y.len() / rows);
+                kernels::matmul(
+                    backend,
+                    View::transposed(x, inputs),
+                    View::rows(d_y, width),
+                    rows,
+                    width,
+                    out,
+                );
+            }
+            (Kind::LinearBackwardBias, [out]) => dispatch::column_sums(backend, self.f32(0), out),
+            (Kind::GeluBackward, [out]) => {
+                kernels::gelu_backward_input(backend, self.f32(1), self.f32(0), out);
+            }
+            (Kind::AttentionBackward, [out]) => {
+                let [d_o, qkv, o, max, sum] = [0, 1, 2, 3, 4].map(|index| self.f32(index));
+                kernels::attention_backward(backend, self.attention(), qkv, o, d_o, max, sum, out);
+            }
+            (Kind::EmbeddingBackward, [d_wte, d_wpe]) => {
+                let (tokens, d_x) = (self.u32(0), self.f32(1));
+                dispatch::embedding_backward_tokens(backend, tokens, d_x, channels, d_wte);
+                dispatch::embedding_backward_positions(backend, d_x, d.time as usize, channels, d_wpe);
+            }
+            (kind, outputs) => panic!("operation: {kind:?} does not have {} outputs", outputs.len()),
+        }
+    }
+}
+
+fn one(outputs: &mut [Vec<f32>]) -> &mut [f32] {
+    let [out] = outputs else { panic!("operation: expected one output, found {}", outputs.len()) };
+    out
+}

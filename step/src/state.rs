@@ -1,0 +1,34 @@
+//! Training state: what a step starts from and ends with.
+
+use crate::checksum::checksum_f32;
+use schemas::checksum::state_digest;
+use schemas::digest::StateDigest;
+
+/// Parameters and moments before step `step`. Their tensors lie one after the other, in the plan's order.
+#[derive(Clone, Debug, PartialEq)]
+pub struct State {
+    /// The zero-based step that comes next.
+    pub step: u64,
+    /// Every parameter, flat: [P].
+    pub parameters: Vec<f32>,
+    /// AdamW's first moment, in the same order: [P].
+    pub first_moment: Vec<f32>,
+    /// AdamW's second moment, in the same order: [P].
+    pub second_moment: Vec<f32>,
+}
+
+impl State {
+    /// The state that training starts from: given parameters, no moments yet.
+    pub fn fresh(parameters: Vec<f32>) -> State {
+        let words = parameters.len();
+        State { step: 0, parameters, first_moment: vec![0.0; words], second_moment: vec![0.0; words] }
+    }
+
+    /// Identity of this state, of step and bits.
+    pub fn digest(&self) -> StateDigest {
+        let checksum = |words: &[f32]| checksum_f32(&[words.len() as u64], words);
+        let [p, m, v] =
+            [&self.parameters, &self.first_moment, &self.second_moment].map(|words| checksum(words));
+        state_digest(self.step, p, m, v)
+    }
+}

@@ -1,0 +1,66 @@
+//! What follows the gradient tree: one multiply by 1/leaves, the global norm, clipping and AdamW.
+
+use crate::dispatch::Backend;
+use crate::kernels;
+use crate::reference::adamw::AdamwConstants;
+use crate::reference::clip::{ascending_sum, clip_scale};
+use crate::state::State;
+use schemas::plan::{Operand, Plan};
+use std::ops::Range;
+
+/// Turns the tree's root into the reduced gradient, in place: times the committed bits of 1/leaves.
+pub fn reduce(backend: Backend, plan: &Plan, root: &mut [f32]) {
+    kernels::scale_in_place(backend, root, f32::from_bits(plan.update.inverse_leaves));
+}
+
+/// Every parameter tensor's place in a flat buffer, in registered order.
+pub fn spans(plan: &Plan) -> Vec<Range<usize>> {
+    let mut end = 0;
+    let next = |index| {
+        let first = end;
+        end += plan.elements(Operand::Parameter(index)) as usize;
+        first..end
+    };
+    (0..plan.parameters.len()).map(next).collect()
+}
+
+/// The global norm of a flat gradient: per tensor in registered order, then over tensors ascending, then the
+/// root.
+pub fn global_norm(backend: Backend, plan: &Plan, gradient: &[f32]) -> f32 {
+    let square_sum = |(index, span): (usize, Range<usize>)| {
+        // A tensor with one dimension is one row.
+        let columns = *plan.parameters[index].shape.last().expect("update: a parameter has dimensions");
+        kernels::square_sum(backend, &gradient[span], columns as usize)
+    };
+    let sums: Vec<f32> = spans(plan).into_iter().enumerate().map(square_sum).collect();
+    ascending_sum(&sums).sqrt()
+}
+
+/// Clips and applies a reduced gradient to the state, which moves to the next step. Returns the norm before
+/// clipping.
+pub fn apply(backend: Backend, plan: &Plan, gradient: &[f32], state: &mut State) -> f32 {
+    let update = &plan.update;
+    let step = update.steps[state.step as usize];
+    let norm = global_norm(backend, plan, gradient);
+    let value = f32::from_bits;
+    let scale = clip_scale(norm, value(update.clip), value(update.clip_epsilon));
+    for (span, parameter) in spans(plan).into_iter().zip(&plan.parameters) {
+        let constants = AdamwConstants {
+            beta1: value(update.beta1),
+            one_minus_beta1: value(update.one_minus_beta1),
+            beta2: value(update.beta2),
+            one_minus_beta2: value(update.one_minus_beta2),
+            eps: value(update.epsilon),
+            correction1: value(step.first_correction),
+            correction2: value(step.second_correction),
+            rate: value(step.learning_rate),
+            decay: if parameter.decay { value(step.decay) } else { 1.0 },
+        };
+        let p = &mut state.parameters[span.clone()];
+        let m = &mut state.first_moment[span.clone()];
+        let v = &mut state.second_moment[span.clone()];
+        kernels::adamw(backend, constants, scale, &gradient[span], p, m, v);
+    }
+    state.step += 1;
+    norm
+}

@@ -1,0 +1,91 @@
+//! A small run to test with.
+
+use schemas::config::Config;
+use schemas::plan::Plan;
+use step::checksum::checksum_u32;
+use step::init::initial_parameters;
+use step::plan::derive;
+use step::state::State;
+
+/// What a test varies.
+#[derive(Clone, Copy)]
+pub struct Size {
+    pub layers: u64,
+    pub heads: u64,
+    pub channels: u64,
+    pub length: u64,
+    pub sequences: u64,
+    pub leaves: u64,
+    pub devices_max: u64,
+}
+
+/// Two layers, odd sizes, four leaves.
+pub const SMALL: Size =
+    Size { layers: 2, heads: 3, channels: 36, length: 11, sequences: 2, leaves: 4, devices_max: 4 };
+
+/// A run.toml of that size, eight steps long.
+pub fn config(size: Size) -> Config {
+    let Size { layers, heads, channels, length, sequences, leaves, devices_max } = size;
+    let text = format!(
+        r#"
+name = "small"
+profile = "f32-fma"
+steps = 8
+leaves = {leaves}
+devices_max = {devices_max}
+
+[model]
+model_type = "gpt2"
+vocab_size = 67
+n_positions = {}
+n_embd = {channels}
+n_layer = {layers}
+n_head = {heads}
+layer_norm_epsilon = 1e-5
+activation_function = "gelu_new"
+initializer_range = 0.05
+
+[state]
+seed = 5
+
+[data]
+format = "text"
+tokenizer = "bytes"
+files = ["none"]
+sequences = {sequences}
+length = {length}
+seed = 6
+
+[optimizer]
+kind = "adamw"
+learning_rate = 1e-2
+beta1 = 0.9
+beta2 = 0.95
+epsilon = 1e-8
+weight_decay = 0.1
+clip = 1.0
+schedule = "cosine"
+warmup_steps = 2
+final_fraction = 0.1
+"#,
+        length + 5
+    );
+    Config::from_toml(&text).expect("runs: the config is right")
+}
+
+/// A stream with something to learn: a pattern that repeats and drifts.
+pub fn stream() -> Vec<u32> {
+    (0..2000_u32).map(|i| i % 5 * 13 + i / 50 % 3).collect()
+}
+
+/// Plan and data of a run.
+pub fn run(size: Size) -> (Plan, Vec<u32>) {
+    let tokens = stream();
+    let dataset = checksum_u32(&[tokens.len() as u64], &tokens);
+    (derive(&config(size), tokens.len() as u64, dataset).expect("runs: the config has a plan"), tokens)
+}
+
+/// The state before step 0.
+pub fn first_state(plan: &Plan) -> State {
+    State::fresh(initial_parameters(plan, 5, 0.05))
+}
