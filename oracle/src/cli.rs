@@ -1,0 +1,137 @@
+//! Flags and help of the command.
+
+use crate::{commit, explain, init, predict};
+use anyhow::Context;
+use clap::{Args, Parser, Subcommand};
+use schemas::run::Steps;
+use std::path::PathBuf;
+use step::setup::Setup;
+
+/// States beforehand, bit for bit, what each step of a training run must produce.
+#[derive(Parser)]
+#[command(
+    version,
+    after_help = "Example:\n  oracle init run.toml\n  oracle plan --run run.toml\n  oracle predict --run \
+                                 run.toml --steps 0..3 --commit --ledger http://127.0.0.1:4160 --log-key log.pub"
+)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Write a run.toml in which every key is explained.
+    #[command(after_help = "Example:\n  oracle init run.toml")]
+    Init {
+        /// The file to write; an existing file is left alone.
+        #[arg(default_value = "run.toml")]
+        file: PathBuf,
+    },
+    /// Explain the plan of a run and what it costs, before anything runs.
+    #[command(after_help = "Example:\n  oracle plan --run run.toml --steps 0..100 --json")]
+    Plan(PlanArgs),
+    /// Compute the records of a range of steps, seal them and, with --commit, put them into a log.
+    ///
+    /// Interrupted work goes on from its last snapshot when the same command is given again.
+    #[command(
+        after_help = "Example:\n  oracle predict --run run.toml --steps 0..300 --out prediction-of-july --commit \\\n      \
+                            --ledger https://log.example --log-key log.pub"
+    )]
+    Predict(PredictArgs),
+}
+
+/// Arguments of `oracle plan`.
+#[derive(Args)]
+pub struct PlanArgs {
+    /// The run.toml.
+    #[arg(long)]
+    pub run: PathBuf,
+    /// Steps to estimate, `first..end`; all if absent.
+    #[arg(long, value_parser = parse_steps)]
+    pub steps: Option<Steps>,
+    /// List every operation.
+    #[arg(long)]
+    pub operations: bool,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `oracle predict`.
+#[derive(Args)]
+pub struct PredictArgs {
+    /// The run.toml.
+    #[arg(long)]
+    pub run: PathBuf,
+    /// Steps to predict, `first..end`.
+    #[arg(long, value_parser = parse_steps)]
+    pub steps: Steps,
+    /// Folder to write: `job/` for the operator, `prediction/` to be kept secret. Default: the run.toml's name without
+    /// its ending, beside it.
+    #[arg(long)]
+    pub out: Option<PathBuf>,
+    /// The predictor's secret key file; created if absent, with the public key beside it as `.pub`.
+    #[arg(long, default_value = "predictor.key")]
+    pub key: PathBuf,
+    /// Predict openly: the log shows the salt and the body at once. Anyone can then copy them.
+    #[arg(long)]
+    pub open: bool,
+    /// Submit the run and the prediction to the log.
+    #[arg(long, requires = "ledger")]
+    pub commit: bool,
+    /// Address of the log.
+    #[arg(long)]
+    pub ledger: Option<String>,
+    /// The log's verifier key, or a file that holds it. Without it the key the log states is taken, and said so.
+    #[arg(long)]
+    pub log_key: Option<String>,
+    /// Days until a prediction that was not opened counts as a failure.
+    #[arg(long, default_value_t = 30)]
+    pub reveal_days: u64,
+    /// Save a snapshot every so many steps.
+    #[arg(long, default_value_t = 100)]
+    pub snapshot_every: u64,
+    /// Keep no traces: a differing operation can then be named only by computing its leaf again.
+    #[arg(long)]
+    pub no_traces: bool,
+    /// Threads; all cores if absent. The number never changes a bit.
+    #[arg(long)]
+    pub threads: Option<usize>,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub json: bool,
+}
+
+fn parse_steps(text: &str) -> Result<Steps, String> {
+    let numbers = text.split_once("..").and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
+    match numbers {
+        Some((first, end)) if first < end => Ok(Steps { first, end }),
+        _ => Err(format!("expected first..end with first < end, such as 0..3, found {text:?}")),
+    }
+}
+
+/// Runs a parsed command line.
+pub fn run(cli: Cli) -> anyhow::Result<()> {
+    match cli.command {
+        Command::Init { file } => init::write(&file),
+        Command::Plan(args) => {
+            let setup = Setup::load(&args.run)?;
+            explain::print(&setup, &args)
+        }
+        Command::Predict(args) => {
+            if let Some(threads) = args.threads {
+                anyhow::ensure!(
+                    (1..=1024).contains(&threads),
+                    "--threads: expected 1 to 1024, found {threads}"
+                );
+                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);
+                pool.build_global().context("could not start the threads")?;
+            }
+            let setup = Setup::load(&args.run)?;
+            let predicted = predict::predict(&setup, &args)?;
+            let logged = if args.commit { Some(commit::commit(&predicted, &args)?) } else { None };
+            predict::report(&predicted, logged.as_ref(), &args)
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! `oracle plan`: what a run is and what predicting it costs.
+
+use crate::cli::PlanArgs;
+use schemas::plan::{Kind, Operand, Operation, Plan};
+use schemas::run::Steps;
+use std::time::Instant;
+use step::dispatch::Backend;
+use step::kernels::matmul;
+use step::reference::matmul::View;
+use step::setup::Setup;
+
+/// What one step costs.
+pub struct Cost {
+    /// Operations of one leaf.
+    pub operations: usize,
+    /// Taps of one leaf.
+    pub taps: usize,
+    /// Multiply-accumulates of one step: matrix products and attention, forward and backward.
+    pub macs: u64,
+    /// Bytes of parameters and moments.
+    pub state_bytes: u64,
+    /// Largest sum of the bytes of one leaf's tensors that live at one time, and its gradient.
+    pub leaf_bytes: u64,
+    /// Bytes of one step's record.
+    pub record_bytes: u64,
+}
+
+/// The cost of one step of `plan`.
+pub fn cost(plan: &Plan) -> Cost {
+    let parameters = plan.parameter_count();
+    let leaf_macs: u64 = plan.operations.iter().map(|operation| macs(plan, operation)).sum();
+    Cost {
+        operations: plan.operations.len(),
+        taps: plan.taps().count(),
+        macs: leaf_macs * plan.leaves,
+        state_bytes: 12 * parameters,
+        leaf_bytes: live_bytes(plan) + 4 * parameters,
+        record_bytes: 36 * plan.leaves + 32 * (2 * plan.devices_max - 1) + 160,
+    }
+}
+
+/// Multiply-accumulates of one operation of a leaf. Attention counts the pairs it computes, half of T x T.
+fn macs(plan: &Plan, operation: &Operation) -> u64 {
+    let d = &plan.dimensions;
+    let elements = |operand: Operand| plan.elements(operand);
+    let pairs = d.batch * d.time * (d.time + 1) / 2 * d.channels;
+    match operation.kind {
+        Kind::Linear | Kind::LinearBackwardInput => d.rows() * elements(operation.inputs[1]),
+        Kind::LinearBackwardWeight => d.rows() * elements(operation.outputs[0]),
+        Kind::Head | Kind::HeadBackwardInput | Kind::HeadBackwardWeight => {
+            d.rows() * d.vocabulary * d.channels
+        }
+        Kind::Attention => 2 * pairs,
+        Kind::AttentionBackward => 5 * pairs,
+        _ => 0,
+    }
+}
+
+/// A tensor lives from the operation that writes it to the last one that reads it.
+fn live_bytes(plan: &Plan) -> u64 {
+    let mut last = vec![0; plan.tensors.len()];
+    for (index, operation) in plan.operations.iter().enumerate() {
+        for operand in operation.inputs.iter().chain(&operation.outputs) {
+            if let Operand::Tensor(tensor) = operand {
+                last[*tensor] = index;
+            }
+        }
+    }
+    let (mut live, mut most) = (0, 0);
+    for (index, operation) in plan.operations.iter().enumerate() {
+        live += operation.outputs.iter().map(|output| 4 * plan.elements(*output)).sum::<u64>();
+        most = most.max(live);
+        for (tensor, _) in last.iter().enumerate().filter(|(_, last)| **last == index) {
+            live -= 4 * plan.elements(Operand::Tensor(tensor));
+        }
+        // Gradients move to the flat buffer, which is counted apart.
+        let gradients = operation.outputs.iter().filter(|output| matches!(output, Operand::Gradient(_)));
+        live -= gradients.map(|output| 4 * plan.elements(*output)).sum::<u64>();
+    }
+    most
+}
+
+/// Multiply-accumulates per second of one thread, measured for a few milliseconds on a matrix that fits the cache.
+pub fn measured_rate() -> f64 {
+    const N: usize = 192;
+    let backend = Backend::detect();
+    let (a, b) = (vec![1.0_f32; N * N], vec![0.5_f32; N * N]);
+    let mut out = vec![0.0_f32; N * N];
+    let mut best = f64::INFINITY;
+    for _ in 0..5 {
+        let start = Instant::now();
+        matmul(backend, View::rows(&a, N), View::rows(&b, N), N, N, &mut out);
+        best = best.min(start.elapsed().as_secs_f64());
+    }
+    // `kernels::matmul` already spreads rows over the threads, so this is the rate of all of them.
+    (N * N * N) as f64 / best.max(1e-9)
+}
+
+/// Prints the plan for people, or as JSON.
+pub fn print(setup: &Setup, args: &PlanArgs) -> anyhow::Result<()> {
+    let plan = &setup.plan;
+    let steps = args.steps.unwrap_or(Steps { first: 0, end: setup.config.steps });
+    anyhow::ensure!(
+        steps.end <= setup.config.steps,
+        "--steps {steps}: the run has {} steps (key `steps` in run.toml)",
+        setup.config.steps
+    );
+    let cost = cost(plan);
+    let rate = measured_rate();
+    // Everything outside matrix products, and checksums, together take about as long again on small models.
+    let seconds = 2.0 * (cost.macs * steps.end) as f64 / rate;
+    let threads = rayon::current_num_threads() as u64;
+    let gradients = threads + u64::from(plan.leaves.ilog2()) + 1;
+    let memory = cost.state_bytes + threads * cost.leaf_bytes + gradients * 4 * plan.parameter_count();
+    if args.json {
+        let object = serde_json::json!({
+            "run_id": setup.run.id().to_string(), "plan": plan.digest().to_string(),
+            "parameters": plan.parameter_count(), "tokens": plan.data.tokens,
+            "operations_per_leaf": cost.operations, "taps_per_leaf": cost.taps, "macs_per_step": cost.macs,
+            "steps": [steps.first, steps.end], "state_bytes": cost.state_bytes, "memory_bytes": memory,
+            "record_bytes_per_step": cost.record_bytes, "estimated_seconds": seconds,
+        });
+        println!("{object}");
+        return Ok(());
+    }
+    let d = &plan.dimensions;
+    println!("run          {} ({})", setup.config.name, setup.run.id());
+    println!(
+        "model        gpt2, {} layers of {} channels, {} heads, vocabulary {}, {} parameters",
+        d.layers,
+        d.channels,
+        d.heads,
+        d.vocabulary,
+        grouped(plan.parameter_count())
+    );
+    println!(
+        "data         {} tokens in windows of {}; a step reads {} leaves x {} sequences",
+        grouped(plan.data.tokens),
+        d.time,
+        plan.leaves,
+        d.batch
+    );
+    println!("devices      1 to {} may share a step; the bits are the same", plan.devices_max);
+    println!("profile      {}", plan.profile);
+    println!("leaf         {} operations, {} taps", cost.operations, cost.taps);
+    if args.operations {
+        for operation in &plan.operations {
+            let outputs =
+                operation.outputs.iter().map(|&o| format!("{} {:?}", plan.operand_name(o), plan.shape(o)));
+            println!(
+                "  {:<34} {:<24} {}",
+                operation.name,
+                operation.kind.name(),
+                outputs.collect::<Vec<_>>().join(", ")
+            );
+        }
+    }
+    println!("step         {} multiply-accumulates", grouped(cost.macs));
+    println!("memory       about {} for {threads} threads", bytes(memory));
+    println!("record       about {} per step", bytes(cost.record_bytes));
+    println!(
+        "steps {steps}  about {} on this machine, from a measured {:.1} GMAC/s",
+        duration(seconds),
+        rate / 1e9
+    );
+    if steps.first > 0 {
+        println!("             (the {} steps before {} have to be computed too)", steps.first, steps.first);
+    }
+    Ok(())
+}
+
+fn grouped(n: u64) -> String {
+    let digits = n.to_string();
+    let mut out = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+fn bytes(n: u64) -> String {
+    match n {
+        0..10_000 => format!("{n} bytes"),
+        10_000..10_000_000 => format!("{:.0} kB", n as f64 / 1e3),
+        10_000_000..10_000_000_000 => format!("{:.0} MB", n as f64 / 1e6),
+        _ => format!("{:.1} GB", n as f64 / 1e9),
+    }
+}
+
+fn duration(seconds: f64) -> String {
+    match seconds {
+        s if s < 1.0 => "1 second".into(),
+        s if s < 120.0 => format!("{s:.0} seconds"),
+        s if s < 7200.0 => format!("{:.0} minutes", s / 60.0),
+        s => format!("{:.1} hours", s / 3600.0),
+    }
+}

@@ -1,0 +1,106 @@
+//! The folder a prediction is kept in. One place says what stands where.
+//!
+//! ```text
+//! OUT/job/         run.cose plan.cbor initial.safetensors tokens.bin      for the operator of the devices
+//! OUT/prediction/  run.cose plan.cbor prediction.cose body.cbor salt      secret until the devices have answered
+//!                  records/ traces/ meetings/ snapshots/
+//! ```
+
+use anyhow::Context;
+use client::atomic;
+use schemas::object::Object;
+use schemas::record::StepRecord;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use step::session::Step;
+use step::setup::Setup;
+use step::snapshot;
+use step::state::State;
+
+/// A prediction's folder.
+pub struct Folder {
+    root: PathBuf,
+}
+
+impl Folder {
+    /// Opens the folder, creating what is missing.
+    pub fn create(root: &Path) -> anyhow::Result<Folder> {
+        let folder = Folder { root: root.to_owned() };
+        for part in ["records", "traces", "meetings", "snapshots"] {
+            let path = folder.prediction(part);
+            std::fs::create_dir_all(&path).with_context(|| format!("could not create {}", path.display()))?;
+        }
+        // Whoever reads this folder before the devices have answered can copy the answers.
+        let secret = folder.prediction("");
+        std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o700))
+            .with_context(|| format!("could not make {} private", secret.display()))?;
+        let job = folder.job("");
+        std::fs::create_dir_all(&job).with_context(|| format!("could not create {}", job.display()))?;
+        Ok(folder)
+    }
+
+    /// A file of the job.
+    pub fn job(&self, name: &str) -> PathBuf {
+        self.root.join("job").join(name)
+    }
+
+    /// A file of the prediction.
+    pub fn prediction(&self, name: &str) -> PathBuf {
+        self.root.join("prediction").join(name)
+    }
+
+    /// Keeps what a step produced. The record is written last: where it is, the rest is too.
+    pub fn keep_step(&self, number: u64, step: &Step, traces: bool) -> anyhow::Result<()> {
+        if traces {
+            for trace in &step.traces {
+                let name = format!("traces/step-{number:06}-leaf-{:04}.cbor", trace.leaf);
+                atomic::write(&self.prediction(&name), &trace.encode(), atomic::PUBLIC)?;
+            }
+        }
+        if let Some(meeting) = &step.meeting {
+            atomic::write(
+                &self.prediction(&format!("meetings/step-{number:06}.cbor")),
+                &meeting.encode(),
+                atomic::PUBLIC,
+            )?;
+        }
+        let record = schemas::cbor::encode(&step.record.to_value());
+        Ok(atomic::write(&self.record_path(number), &record, atomic::PUBLIC)?)
+    }
+
+    /// The record of a step, if it is here and whole.
+    pub fn record(&self, number: u64) -> Option<StepRecord> {
+        let bytes = std::fs::read(self.record_path(number)).ok()?;
+        let value = schemas::cbor::decode(&bytes, 1 << 20).ok()?;
+        StepRecord::from_value(value).ok()
+    }
+
+    fn record_path(&self, number: u64) -> PathBuf {
+        self.prediction(&format!("records/step-{number:06}.cbor"))
+    }
+
+    /// Saves the state before its next step.
+    pub fn keep_snapshot(&self, setup: &Setup, state: &State) -> anyhow::Result<()> {
+        let path = self.snapshot_path(state.step);
+        Ok(snapshot::write(&path, &setup.plan.parameters, state)?)
+    }
+
+    fn snapshot_path(&self, step: u64) -> PathBuf {
+        self.prediction(&format!("snapshots/step-{step:06}.safetensors"))
+    }
+
+    /// The latest saved state from which the records `first..` already here go on without a gap, at most at `end`.
+    pub fn resume(&self, setup: &Setup, first: u64, end: u64) -> Option<State> {
+        let folder = std::fs::read_dir(self.prediction("snapshots")).ok()?;
+        let mut steps: Vec<u64> = folder
+            .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+            .filter_map(|name| name.strip_prefix("step-")?.strip_suffix(".safetensors")?.parse().ok())
+            .filter(|step| *step <= end)
+            .collect();
+        steps.sort_unstable();
+        let gapless = |step: u64| (first..step).all(|number| self.record(number).is_some());
+        let step = steps.into_iter().rev().find(|step| gapless(*step))?;
+        let state = snapshot::read(&self.snapshot_path(step), &setup.plan.parameters).ok()?;
+        (state.step == step).then_some(state)
+    }
+}

@@ -1,0 +1,253 @@
+//! `oracle predict`: steps to records, records to a sealed prediction.
+
+use crate::cli::PredictArgs;
+use crate::commit::Committed;
+use crate::folder::Folder;
+use anyhow::Context;
+use client::{atomic, keyfile};
+use indicatif::{ProgressBar, ProgressStyle};
+use schemas::attachment::AttachmentName;
+use schemas::digest::{RunId, Salt};
+use schemas::key::SecretKey;
+use schemas::object::Object;
+use schemas::plan::Plan;
+use schemas::prediction::{OpenBody, Prediction, PredictionBody};
+use schemas::record::{NonFinite, StepRecord};
+use schemas::run::Steps;
+use schemas::statement::{Payload, Statement};
+use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
+use step::dispatch::Backend;
+use step::session::Session;
+use step::setup::Setup;
+use step::snapshot;
+
+/// A prediction on disk.
+pub struct Predicted {
+    /// The folder.
+    pub out: PathBuf,
+    /// The run.
+    pub run: RunId,
+    /// The signed run statement.
+    pub run_entry: Vec<u8>,
+    /// The signed prediction statement.
+    pub prediction_entry: Vec<u8>,
+    /// The encoded body.
+    pub body: Vec<u8>,
+    /// Mean loss of each step.
+    pub losses: Vec<f32>,
+    /// Where the run met a NaN or an infinity, in words.
+    pub invalid: Option<String>,
+}
+
+/// Computes, seals and writes a prediction. What an earlier, interrupted call left is used.
+pub fn predict(setup: &Setup, args: &PredictArgs) -> anyhow::Result<Predicted> {
+    let total = setup.config.steps;
+    anyhow::ensure!(
+        args.steps.end <= total,
+        "--steps {}: the run has {total} steps (key `steps`)",
+        args.steps
+    );
+    anyhow::ensure!(args.snapshot_every > 0, "--snapshot-every: expected at least 1, found 0");
+    let key =
+        if keyfile::is_there(&args.key) { keyfile::load(&args.key)? } else { keyfile::create(&args.key)? };
+    let out = args.out.clone().unwrap_or_else(|| args.run.with_extension(""));
+    let folder = Folder::create(&out)?;
+    let run_entry = write_job(setup, &folder, &key)?;
+    let records = compute(setup, args, &folder)?;
+    let invalid = records.last().and_then(|record| record.non_finite).map(|at| describe(&setup.plan, at));
+    let losses = records.iter().map(|record| mean_loss(setup, record)).collect();
+    let body = PredictionBody { run: setup.run.id(), first: args.steps.first, records };
+    let (prediction_entry, body) = seal(&body, args, &folder, &key)?;
+    Ok(Predicted { out, run: setup.run.id(), run_entry, prediction_entry, body, losses, invalid })
+}
+
+/// Writes what the operator of the devices needs, and the same run and plan beside the prediction.
+fn write_job(setup: &Setup, folder: &Folder, key: &SecretKey) -> anyhow::Result<Vec<u8>> {
+    let run_path = folder.prediction("run.cose");
+    if let Ok(existing) = std::fs::read(&run_path) {
+        let other = Statement::open(&existing).ok().map(|statement| statement.payload.run());
+        anyhow::ensure!(
+            other == Some(setup.run.id()),
+            "{} holds another run ({}), this one is {}; choose another --out",
+            run_path.display(),
+            other.map_or("unreadable".into(), |id| id.to_string()),
+            setup.run.id()
+        );
+    }
+    let run_entry = Statement::sign(&Payload::Run(setup.run.clone()), key)?;
+    let plan = setup.plan.encode();
+    for path in [folder.prediction("plan.cbor"), folder.job("plan.cbor")] {
+        atomic::write(&path, &plan, atomic::PUBLIC)?;
+    }
+    let initial = folder.job("initial.safetensors");
+    snapshot::write(&initial, &setup.plan.parameters, &setup.state)?;
+    let tokens: Vec<u8> = setup.tokens.iter().flat_map(|token| token.to_le_bytes()).collect();
+    atomic::write(&folder.job("tokens.bin"), &tokens, atomic::PUBLIC)?;
+    for path in [folder.job("run.cose"), run_path] {
+        atomic::write(&path, &run_entry, atomic::PUBLIC)?;
+    }
+    Ok(run_entry)
+}
+
+/// Runs the steps up to the end of the range and returns the records of the range.
+fn compute(setup: &Setup, args: &PredictArgs, folder: &Folder) -> anyhow::Result<Vec<StepRecord>> {
+    let Steps { first, end } = args.steps;
+    let session = Session::new(&setup.plan, &setup.tokens, Backend::detect())?;
+    let mut state = match folder.resume(setup, first, end) {
+        Some(state) => {
+            eprintln!("oracle: going on from the snapshot before step {}", state.step);
+            state
+        }
+        None => setup.state.clone(),
+    };
+    let bar = ProgressBar::new(end).with_position(state.step);
+    bar.set_style(
+        ProgressStyle::with_template("step {pos}/{len} {wide_bar} loss {msg} {elapsed} left {eta}")
+            .expect("predict: the template is a constant"),
+    );
+    while state.step < end {
+        let number = state.step;
+        let step = session.step(&mut state)?;
+        bar.set_message(format!("{:.4}", mean_loss(setup, &step.record)));
+        bar.set_position(number + 1);
+        if number >= first {
+            folder.keep_step(number, &step, !args.no_traces)?;
+        }
+        if step.record.non_finite.is_some() {
+            anyhow::ensure!(
+                number >= first,
+                "step {number} is invalid ({}), before the first step asked for",
+                describe(&setup.plan, step.record.non_finite.expect("predict: just seen"))
+            );
+            break;
+        }
+        if state.step.is_multiple_of(args.snapshot_every) || state.step == end {
+            folder.keep_snapshot(setup, &state)?;
+        }
+    }
+    bar.finish_and_clear();
+    let mut records = Vec::new();
+    for number in first..end {
+        let record = folder.record(number).with_context(|| {
+            format!("the record of step {number} is missing or damaged; remove it and predict again")
+        })?;
+        let last = record.non_finite.is_some();
+        records.push(record);
+        if last {
+            break;
+        }
+    }
+    Ok(records)
+}
+
+/// Seals the body under a salt that stays the same for the same folder, so that a repeated call gives the same entry.
+fn seal(
+    body: &PredictionBody,
+    args: &PredictArgs,
+    folder: &Folder,
+    key: &SecretKey,
+) -> anyhow::Result<(Vec<u8>, Vec<u8>)> {
+    let bytes = body.encode();
+    let salt = salt(folder)?;
+    let path = folder.prediction("prediction.cose");
+    if let Ok(entry) = std::fs::read(&path) {
+        if let Ok(Statement { signer, payload: Payload::Prediction(earlier), .. }) = Statement::open(&entry) {
+            let same =
+                earlier.seal == body.seal(salt) && earlier.steps == args.steps && signer == key.public();
+            if same && earlier.open.is_some() == args.open {
+                return Ok((entry, bytes));
+            }
+        }
+        anyhow::bail!("{} holds another prediction; choose another --out", path.display());
+    }
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).context("the clock stands before 1970")?.as_secs();
+    let reveal_by = args.reveal_days.checked_mul(86_400).and_then(|seconds| now.checked_add(seconds));
+    let prediction = Prediction {
+        run: body.run,
+        steps: args.steps,
+        seal: body.seal(salt),
+        reveal_by: reveal_by
+            .filter(|seconds| *seconds <= i64::MAX as u64)
+            .context("--reveal-days: too many days")?,
+        open: args.open.then(|| OpenBody { salt, body: AttachmentName::of(&bytes) }),
+    };
+    let entry = Statement::sign(&Payload::Prediction(prediction), key)?;
+    atomic::write(&folder.prediction("body.cbor"), &bytes, atomic::PUBLIC)?;
+    atomic::write(&path, &entry, atomic::PUBLIC)?;
+    Ok((entry, bytes))
+}
+
+fn salt(folder: &Folder) -> anyhow::Result<Salt> {
+    let path = folder.prediction("salt");
+    if let Ok(text) = std::fs::read_to_string(&path) {
+        return text.trim_end().parse().with_context(|| format!("{} is damaged", path.display()));
+    }
+    let mut bytes = [0; 32];
+    getrandom::fill(&mut bytes).context("the operating system gave no random bytes")?;
+    atomic::write_new(&path, format!("{}\n", Salt(bytes)).as_bytes(), atomic::SECRET)?;
+    Ok(Salt(bytes))
+}
+
+fn mean_loss(setup: &Setup, record: &StepRecord) -> f32 {
+    let sum: f32 = record.losses.iter().map(|bits| f32::from_bits(*bits)).sum();
+    sum / setup.config.leaves as f32
+}
+
+/// Where a step stopped being finite, in words.
+pub fn describe(plan: &Plan, at: NonFinite) -> String {
+    match at {
+        NonFinite::Tap { leaf, tap } => {
+            let tap = plan.taps().nth(tap as usize).expect("predict: the tap is one of the plan's");
+            let tensor = plan.operand_name(tap.operand);
+            format!("{tensor} of {} in leaf {leaf} is not finite", plan.operations[tap.operation].name)
+        }
+        NonFinite::Update { stage: 0 } => "the reduced gradient is not finite".into(),
+        NonFinite::Update { stage: 1 } => "the gradient's norm is not finite".into(),
+        NonFinite::Update { .. } => "the new parameters or moments are not finite".into(),
+    }
+}
+
+/// Prints what was predicted, for people or as JSON.
+pub fn report(predicted: &Predicted, logged: Option<&Committed>, args: &PredictArgs) -> anyhow::Result<()> {
+    if args.json {
+        let object = serde_json::json!({
+            "run_id": predicted.run.to_string(), "out": predicted.out.display().to_string(),
+            "steps": [args.steps.first, args.steps.end], "losses": predicted.losses, "invalid": predicted.invalid,
+            "body_bytes": predicted.body.len(), "run_index": logged.map(|logged| logged.run_index),
+            "prediction_index": logged.map(|logged| logged.prediction_index),
+        });
+        println!("{object}");
+        return Ok(());
+    }
+    println!("run          {}", predicted.run);
+    for (step, loss) in (args.steps.first..).zip(&predicted.losses).take(8) {
+        println!("step {step:<7} loss {loss:.4}");
+    }
+    if predicted.losses.len() > 8 {
+        let last = args.steps.first + predicted.losses.len() as u64 - 1;
+        println!("...\nstep {last:<7} loss {:.4}", predicted.losses[predicted.losses.len() - 1]);
+    }
+    if let Some(invalid) = &predicted.invalid {
+        println!("invalid      {invalid}; the prediction ends there");
+    }
+    println!(
+        "sealed       {} bytes of records in {}",
+        predicted.body.len(),
+        predicted.out.join("prediction").display()
+    );
+    println!("job          {} (give this to the operator)", predicted.out.join("job").display());
+    match logged {
+        Some(logged) => {
+            println!(
+                "committed    run as entry {}, prediction as entry {}",
+                logged.run_index, logged.prediction_index
+            );
+            eprintln!("oracle: hint: `client challenge` makes the challenge that the receipts must answer");
+        }
+        None => {
+            eprintln!("oracle: hint: nothing is proven before it is in a log: the same command with --commit")
+        }
+    }
+    Ok(())
+}
