@@ -1,0 +1,136 @@
+//! Flags and help.
+
+use clap::{Args, Parser, Subcommand};
+use schemas::run::{STEPS_MAX, Steps};
+use std::path::PathBuf;
+
+/// What stands under the flags of `device run --help`.
+const RUN_HELP: &str = "\
+A job is a folder with run.cose, plan.cbor, initial.safetensors and tokens.bin. The challenge is the exact bytes of a
+log checkpoint that covers the prediction (`client challenge` writes it). Either all output is written or none.
+
+Examples:
+  device run --job job --challenge challenge.note --devices 2 --keys keys --out receipts --traces
+  device run --job job --challenge challenge.note --devices 2 --keys keys --out faulty \\
+    --fault corrupted-link:device=0,step=3,element=1000,bit=22
+  device run --job job --devices 2 --dry-run";
+
+/// Runs a training job on devices and signs a receipt for each.
+#[derive(Debug, Parser)]
+#[command(
+    name = "device",
+    version,
+    about = "Run a training job on devices and sign a receipt for each",
+    after_help = "Example:\n  device run --job job --challenge challenge.note --devices 2 --keys keys --out receipts"
+)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run a job and write one receipt per device
+    #[command(after_help = RUN_HELP)]
+    Run(Run),
+    /// Show the backends of this build
+    #[command(after_help = "Example:\n  device list --json")]
+    List(Listing),
+    /// Explain every fault that can be rehearsed
+    #[command(after_help = "With --job, the operations whose results a fault can change are listed too.\n\n\
+Examples:\n  device faults\n  device faults --job job")]
+    Faults(FaultListing),
+}
+
+/// Flags of `device run`.
+#[derive(Debug, Args)]
+pub struct Run {
+    /// The job's folder
+    #[arg(long, value_name = "DIR")]
+    pub job: PathBuf,
+    /// A log checkpoint note that the receipts answer
+    #[arg(long, value_name = "FILE", required_unless_present = "dry_run")]
+    pub challenge: Option<PathBuf>,
+    /// How many devices share each step: a power of two
+    #[arg(long, value_name = "W")]
+    pub devices: u64,
+    /// Steps to write records of, end excluded; those before are run too [default: all]
+    #[arg(long, value_name = "A..B", value_parser = read_steps)]
+    pub steps: Option<Steps>,
+    /// Folder of the devices' keys; device-<rank>.key is made when absent
+    #[arg(long, value_name = "DIR", required_unless_present = "dry_run")]
+    pub keys: Option<PathBuf>,
+    /// Folder for the receipts: new or empty
+    #[arg(long, value_name = "DIR", required_unless_present = "dry_run")]
+    pub out: Option<PathBuf>,
+    /// Keep the traces, by which a reconciliation names operations
+    #[arg(long)]
+    pub traces: bool,
+    /// Do something wrong on purpose, NAME:KEY=VALUE,...; may be repeated (see `device faults`)
+    #[arg(long = "fault", value_name = "SPEC")]
+    pub faults: Vec<String>,
+    /// What runs the arithmetic (see `device list`)
+    #[arg(long, value_name = "NAME", default_value = "simulated")]
+    pub backend: String,
+    /// Check the job and say what the run would need; run nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Write the summary as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Flags of `device list`.
+#[derive(Debug, Args)]
+pub struct Listing {
+    /// Write JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Flags of `device faults`.
+#[derive(Debug, Args)]
+pub struct FaultListing {
+    /// List this job's operations too
+    #[arg(long, value_name = "DIR")]
+    pub job: Option<PathBuf>,
+    /// Write JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+fn read_steps(text: &str) -> Result<Steps, String> {
+    let number = |text: &str| text.parse::<u64>().ok().filter(|&number| number <= STEPS_MAX);
+    match text.split_once("..").map(|(first, end)| (number(first), number(end))) {
+        Some((Some(first), Some(end))) if first < end => Ok(Steps { first, end }),
+        _ => Err("expected two step numbers A..B with A below B, such as 0..20".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn flags_are_consistent_and_every_help_has_an_example() {
+        let mut command = Cli::command();
+        command.clone().debug_assert();
+        let mut helps = vec![command.render_long_help().to_string()];
+        // clap's own `help` only repeats the others.
+        let commands = command.get_subcommands_mut().filter(|sub| sub.get_name() != "help");
+        helps.extend(commands.map(|sub| sub.render_long_help().to_string()));
+        assert_eq!(helps.len(), 4);
+        assert!(helps.iter().all(|help| help.contains("Example") && help.contains("  device ")), "{helps:?}");
+    }
+
+    #[test]
+    fn steps_are_two_numbers_in_order() {
+        assert_eq!(read_steps("3..7"), Ok(Steps { first: 3, end: 7 }));
+        for bad in ["", "3", "3..", "..3", "3..3", "4..3", "-1..3", "0..4294967297", "0..1..2", " 0..1"] {
+            assert!(read_steps(bad).is_err(), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,290 @@
+//! One device, from its leaves to its records: digests before sending, on receipt and after reducing.
+
+use crate::backend::{BackendError, Device, Leaf, Subtree};
+use crate::checksum::{Coefficients, all_finite};
+use crate::fault::Faults;
+use crate::job::Job;
+use crate::link::{BadLeaf, Cargo, Links, Lost, from_bytes, to_bytes};
+use crate::staging::{Staging, StagingError};
+use schemas::challenge::chosen_step;
+use schemas::digest::{Challenge, TraceRoot};
+use schemas::fold::NAN_WORD;
+use schemas::object::Object as _;
+use schemas::receipt::{Answer, DeviceOutcome, DeviceRecord, Exchange, Sum};
+use schemas::record::NonFinite;
+use schemas::run::Steps;
+use schemas::trace::Trace;
+use std::sync::mpsc::Sender;
+
+/// Why a device ended without records.
+#[derive(Debug, thiserror::Error)]
+pub enum RankError {
+    /// Its backend stopped.
+    #[error("device {rank} stopped in step {step}: {source}")]
+    Backend {
+        /// Which device.
+        rank: u64,
+        /// In which step.
+        step: u64,
+        /// Why.
+        source: BackendError,
+    },
+    /// A peer is gone.
+    #[error("device {rank} cannot go on: {source}")]
+    Lost {
+        /// Which device says so.
+        rank: u64,
+        /// Who is gone.
+        source: Lost,
+    },
+    /// A trace could not be written.
+    #[error(transparent)]
+    Staging(#[from] StagingError),
+}
+
+/// What all devices of a run share.
+pub struct Shared<'a> {
+    /// What to run.
+    pub job: &'a Job,
+    /// How many devices share each step.
+    pub devices: u64,
+    /// Steps to record. Those before are run without a record.
+    pub steps: Steps,
+    /// What the receipts answer.
+    pub challenge: Challenge,
+    /// Coefficients under the plan's key.
+    pub coefficients: &'a Coefficients,
+    /// Coefficients under the challenge's key.
+    pub keyed: &'a Coefficients,
+    /// What is to go wrong.
+    pub faults: &'a Faults,
+    /// Where traces go, if they are kept.
+    pub traces: Option<&'a Staging>,
+}
+
+/// A step that a device has finished, for who watches.
+#[derive(Clone, Debug)]
+pub struct Progress {
+    /// Which device.
+    pub rank: u64,
+    /// Which step.
+    pub step: u64,
+    /// Loss bits of its leaves.
+    pub losses: Vec<u32>,
+}
+
+/// What a device has to say at the end.
+pub struct Account {
+    /// One record for each step it claims.
+    pub records: Vec<DeviceRecord>,
+    /// The answer to the challenge, if its run reached the step.
+    pub answer: Option<Answer>,
+    /// Where the run met a NaN or an infinity.
+    pub invalid: Option<(u64, NonFinite)>,
+}
+
+/// One device and its place among the others.
+pub struct Rank<'a> {
+    /// What all share.
+    pub shared: &'a Shared<'a>,
+    /// Which device this is.
+    pub rank: u64,
+    /// Its ends of the links.
+    pub links: Links,
+    /// The device itself.
+    pub device: Box<dyn Device + 'a>,
+}
+
+/// A node of the gradient tree, or why there is none.
+enum Node {
+    Gradient(Vec<f32>),
+    NonFinite(BadLeaf),
+    Ended,
+}
+
+impl Rank<'_> {
+    /// Runs all steps.
+    pub fn run(mut self, watch: &Sender<Progress>) -> Result<Account, RankError> {
+        let Steps { first, end } = self.shared.steps;
+        let chosen = chosen_step(self.shared.challenge, self.shared.steps);
+        let mut account = Account { records: Vec::new(), answer: None, invalid: None };
+        for step in 0..end {
+            let keyed = (step == chosen).then_some(&mut account.answer);
+            let Some(record) = self.step(step, keyed)? else { break };
+            // Nobody may be watching any more; that is no reason to stop.
+            let _ = watch.send(Progress { rank: self.rank, step, losses: record.losses.clone() });
+            account.invalid = record.non_finite.map(|at| (step, at));
+            if first <= step && !self.shared.faults.skips_record(self.rank, step) {
+                account.records.push(record);
+            }
+            if account.invalid.is_some() {
+                // Peers with other bits may not have met it; they must not wait for this device.
+                self.links.end(step + 1);
+                break;
+            }
+        }
+        Ok(account)
+    }
+
+    /// One step; `None` if a peer's run ended before it. The answer is set if the step has tensors to answer from.
+    fn step(
+        &mut self,
+        step: u64,
+        answer: Option<&mut Option<Answer>>,
+    ) -> Result<Option<DeviceRecord>, RankError> {
+        let Subtree { leaves, gradient } = self.leaves(step)?;
+        let (traces, losses) = self.report_leaves(step, &leaves)?;
+        let mut record = DeviceRecord { step, traces, losses, outcome: None, non_finite: None };
+
+        let own = match gradient {
+            Some(gradient) => Node::Gradient(self.shared.faults.spoil_partial(self.rank, step, gradient)),
+            None => Node::NonFinite(self.first_bad_leaf(&leaves)),
+        };
+        let own_sum = match &own {
+            Node::Gradient(gradient) => Some(self.shared.coefficients.digest(gradient).sum),
+            _ => None,
+        };
+        let (total, exchanges) = self.meet(step, own)?;
+        match total {
+            Node::Ended => return Ok(None),
+            Node::NonFinite(BadLeaf { leaf, tap }) => record.non_finite = Some(NonFinite::Tap { leaf, tap }),
+            Node::Gradient(mut reduced) => {
+                let inverse = f32::from_bits(self.shared.job.plan.update.inverse_leaves);
+                reduced.iter_mut().for_each(|word| *word *= inverse);
+                let partial = own_sum.expect("rank: a sum over all devices has this one's share");
+                let (outcome, stage) = self.finish(step, &reduced, partial, exchanges)?;
+                if let Some(answer) = answer {
+                    let [parameters, _, _] = self.device.state();
+                    let keyed = self.shared.keyed;
+                    let (reduced, parameters) = (keyed.fold(&reduced), keyed.fold(parameters));
+                    *answer = Some(Answer { step, reduced, parameters });
+                }
+                record.outcome = Some(outcome);
+                record.non_finite = stage.map(|stage| NonFinite::Update { stage });
+            }
+        }
+        self.shared.faults.falsify(self.rank, &mut record);
+        Ok(Some(record))
+    }
+
+    fn leaves(&mut self, step: u64) -> Result<Subtree, RankError> {
+        let each = self.shared.job.plan.leaves / self.shared.devices;
+        let range = self.rank * each..(self.rank + 1) * each;
+        let (rank, faults) = (self.rank, self.shared.faults);
+        let mut hook = |leaf: u64, tap: usize, words: &mut [f32]| {
+            faults.spoil_tap(rank, step, leaf, tap, words);
+        };
+        let subtree = self.device.leaves(step, range, &mut hook);
+        let subtree = subtree.map_err(|source| RankError::Backend { rank, step, source })?;
+        assert_eq!(subtree.leaves.len() as u64, each, "rank: a backend reports every leaf it was given");
+        let finite = subtree.leaves.iter().all(|leaf| leaf.finite);
+        assert_eq!(subtree.gradient.is_some(), finite, "rank: a gradient where all leaves are finite");
+        Ok(subtree)
+    }
+
+    /// Trace roots and losses; the traces themselves are written if they are kept.
+    fn report_leaves(&self, step: u64, leaves: &[Leaf]) -> Result<(Vec<TraceRoot>, Vec<u32>), RankError> {
+        let first = self.rank * leaves.len() as u64;
+        let mut roots = Vec::new();
+        for (leaf, report) in (first..).zip(leaves) {
+            let trace = Trace { step, leaf, folds: report.folds.clone() };
+            roots.push(trace.root());
+            let kept = self.shared.traces.filter(|_| self.shared.steps.first <= step);
+            if let Some(staging) = kept.filter(|_| !self.shared.faults.without_files(self.rank)) {
+                let name = format!("traces/rank-{}/step-{step:06}-leaf-{leaf:04}.cbor", self.rank);
+                staging.write(&name, &trace.encode())?;
+            }
+        }
+        Ok((roots, leaves.iter().map(|leaf| leaf.loss).collect()))
+    }
+
+    fn first_bad_leaf(&self, leaves: &[Leaf]) -> BadLeaf {
+        let first = self.rank * leaves.len() as u64;
+        let (leaf, report) = (first..)
+            .zip(leaves)
+            .find(|(_, report)| !report.finite)
+            .expect("rank: no gradient only where a leaf was not finite");
+        let tap = report.folds.len().checked_sub(1).expect("rank: a leaf ends at a tap");
+        BadLeaf { leaf, tap: tap as u64 }
+    }
+
+    /// Recursive doubling: at each level, swap nodes with the partner and add, lower rank left. A device without a
+    /// gradient takes part all the same, so that all devices learn of the lowest leaf that was not finite.
+    fn meet(&self, step: u64, own: Node) -> Result<(Node, Vec<Exchange>), RankError> {
+        let mut node = own;
+        let mut exchanges = Vec::new();
+        for level in 0..self.links.levels() {
+            let cargo = match &node {
+                Node::Gradient(words) => Cargo::Gradient(to_bytes(words)),
+                Node::NonFinite(bad) => Cargo::NonFinite(*bad),
+                Node::Ended => Cargo::Ended,
+            };
+            let lost = |source| RankError::Lost { rank: self.rank, source };
+            let arrived = match self.links.swap(level, step, cargo).map_err(lost)? {
+                Cargo::Gradient(mut bytes) => {
+                    self.shared.faults.spoil_arrival(self.rank, step, level, &mut bytes);
+                    Node::Gradient(from_bytes(&bytes))
+                }
+                Cargo::NonFinite(bad) => Node::NonFinite(bad),
+                Cargo::Ended => Node::Ended,
+            };
+            node = match (node, arrived) {
+                (Node::Gradient(mine), Node::Gradient(theirs)) => {
+                    let received = self.shared.coefficients.digest(&theirs).sum;
+                    let mine_is_left = self.rank < self.links.partner(level);
+                    let (mut left, right) = if mine_is_left { (mine, theirs) } else { (theirs, mine) };
+                    add_in_place(&mut left, &right);
+                    self.shared.faults.spoil_sum(self.rank, step, level, &mut left);
+                    exchanges.push(Exchange { received, sum: self.shared.coefficients.digest(&left).sum });
+                    Node::Gradient(left)
+                }
+                (Node::Ended, _) | (_, Node::Ended) => Node::Ended,
+                (Node::NonFinite(one), Node::NonFinite(other)) => Node::NonFinite(one.min(other)),
+                (Node::NonFinite(bad), _) | (_, Node::NonFinite(bad)) => Node::NonFinite(bad),
+            };
+        }
+        Ok((node, exchanges))
+    }
+
+    /// Norm and optimizer, and what they leave behind. With it, the first stage that was not finite: 0 the reduced
+    /// gradient, 1 the norm, 2 parameters or moments.
+    fn finish(
+        &mut self,
+        step: u64,
+        reduced: &[f32],
+        partial: Sum,
+        exchanges: Vec<Exchange>,
+    ) -> Result<(DeviceOutcome, Option<u64>), RankError> {
+        let rank = self.rank;
+        let stopped = |source| RankError::Backend { rank, step, source };
+        let digested = self.shared.coefficients.digest(reduced);
+        let norm = self.device.norm(reduced).map_err(stopped)?;
+        if !self.shared.faults.skips_update(rank, step) {
+            self.device.update(step, reduced).map_err(stopped)?;
+        }
+        self.shared.faults.spoil_parameters(rank, step, self.device.parameters_mut());
+        let [parameters, first_moment, second_moment] = self.device.state();
+        let after = self.shared.coefficients.digest(parameters);
+        let stages = [
+            digested.finite,
+            norm.is_finite(),
+            after.finite && all_finite(first_moment) && all_finite(second_moment),
+        ];
+        let outcome = DeviceOutcome {
+            partial,
+            exchanges,
+            reduced: digested.sum,
+            norm: if norm.is_nan() { NAN_WORD } else { norm.to_bits() },
+            parameters: after.sum,
+            first_moment: self.shared.coefficients.fold(first_moment),
+            second_moment: self.shared.coefficients.fold(second_moment),
+        };
+        Ok((outcome, stages.iter().position(|finite| !finite).map(|stage| stage as u64)))
+    }
+}
+
+/// left + right, element by element, one rounding each.
+fn add_in_place(left: &mut [f32], right: &[f32]) {
+    assert_eq!(left.len(), right.len(), "rank: nodes of one tree have one length");
+    left.iter_mut().zip(right).for_each(|(left, right)| *left += *right);
+}

@@ -1,0 +1,278 @@
+//! What is printed on stdout: for people, and as JSON for machines.
+
+use crate::backend::Backend;
+use crate::estimate::Estimate;
+use crate::fault::{FORMS, Form};
+use crate::job::Job;
+use crate::progress::{Loss, Seen};
+use crate::run::{Invalid, Request, Summary};
+use schemas::checksum::Dtype;
+use schemas::plan::Plan;
+use schemas::record::NonFinite;
+use schemas::run::Steps;
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+
+/// A finished run, for people.
+pub fn summary_text(
+    job: &Job,
+    request: &Request,
+    backend: &dyn Backend,
+    summary: &Summary,
+    seen: &Seen,
+) -> String {
+    let simulated = if backend.simulated() { ", simulated" } else { "" };
+    let mut lines = vec![
+        format!("run {} ({:?}, signed by {})", job.run_id, job.run.name, job.signer),
+        format!("steps {} on {} devices{simulated}", request.steps, request.devices),
+    ];
+    if let (Some(first), Some(last)) = (seen.first, seen.last) {
+        lines.push(format!(
+            "loss {:.4} at step {}, {:.4} at step {}",
+            first.mean, first.step, last.mean, last.step
+        ));
+    }
+    lines.push(format!(
+        "{} tokens in {:.1} s, {:.0} tokens/s",
+        seen.tokens,
+        seen.spent.as_secs_f64(),
+        seen.tokens_per_s()
+    ));
+    lines.extend(summary.invalid.map(|invalid| format!("ended: {}", invalid_text(&job.plan, invalid))));
+    for fault in &request.faults {
+        lines.push(format!("rehearsed fault: {fault}"));
+    }
+    for device in &summary.devices {
+        let (rank, key) = (device.rank, device.key);
+        lines.push(match device.entry {
+            Some(_) => {
+                let file = request.out.join(format!("receipt-{rank}.cose"));
+                format!("device {rank} {key}: {} records, {}", device.records, file.display())
+            }
+            None => format!("device {rank} {key}: no receipt"),
+        });
+    }
+    lines.join("\n") + "\n"
+}
+
+/// A finished run, for machines.
+pub fn summary_json(
+    job: &Job,
+    request: &Request,
+    backend: &dyn Backend,
+    summary: &Summary,
+    seen: &Seen,
+) -> Value {
+    let devices: Vec<Value> = summary
+        .devices
+        .iter()
+        .map(|device| {
+            let file = request.out.join(format!("receipt-{}.cose", device.rank)).display().to_string();
+            json!({
+                "rank": device.rank,
+                "key": device.key.to_string(),
+                "records": device.records,
+                "receipt": device.entry.map(|entry| json!({"file": file, "entry": entry.to_string()})),
+            })
+        })
+        .collect();
+    let loss = |loss: Option<Loss>| loss.map(|loss| json!({"step": loss.step, "mean": loss.mean}));
+    json!({
+        "run": job.run_id.to_string(),
+        "name": job.run.name,
+        "signer": job.signer.to_string(),
+        "steps": [request.steps.first, request.steps.end],
+        "backend": backend.name(),
+        "simulated": backend.simulated(),
+        "loss_first": loss(seen.first),
+        "loss_last": loss(seen.last),
+        "tokens": seen.tokens,
+        "seconds": seen.spent.as_secs_f64(),
+        "tokens_per_s": seen.tokens_per_s(),
+        "invalid": summary.invalid.map(|invalid| json!({
+            "step": invalid.step,
+            "rank": invalid.rank,
+            "where": invalid_text(&job.plan, invalid),
+        })),
+        "faults": request.faults,
+        "devices": devices,
+    })
+}
+
+/// Where a run stopped being finite.
+fn invalid_text(plan: &Plan, invalid: Invalid) -> String {
+    let Invalid { step, rank, at } = invalid;
+    match at {
+        NonFinite::Tap { leaf, tap } => {
+            let place = plan.taps().nth(tap as usize).map(|tap| {
+                let operation = &plan.operations[tap.operation].name;
+                format!("{operation} ({})", plan.operand_name(tap.operand))
+            });
+            let place = place.unwrap_or_else(|| format!("tap {tap}"));
+            format!("step {step} met a NaN or an infinity in leaf {leaf}, operation {place}")
+        }
+        NonFinite::Update { stage } => {
+            let place = match stage {
+                0 => "the reduced gradient",
+                1 => "the norm",
+                _ => "the new parameters or moments",
+            };
+            format!("step {step} met a NaN or an infinity in {place} of device {rank}")
+        }
+    }
+}
+
+/// What a run would need, for people.
+pub fn estimate_text(job: &Job, devices: u64, steps: Steps, estimate: &Estimate) -> String {
+    let e = estimate;
+    let mut text = String::new();
+    let mut line = |name: &str, value: String| {
+        writeln!(text, "{name:<22}{value}").expect("report: a string takes every write");
+    };
+    line("run", format!("{} ({:?}, signed by {})", job.run_id, job.run.name, job.signer));
+    line("job", "whole: every digest is the run statement's".into());
+    line("steps", format!("{steps} of {}", job.run.steps));
+    line("devices", format!("{devices}, {} leaves each", e.leaves_per_device));
+    line("parameters", e.parameters.to_string());
+    line("memory, each device", bytes_text(e.state_bytes + e.gradient_bytes + e.leaf_bytes));
+    line("  state", bytes_text(e.state_bytes));
+    line("  gradients", bytes_text(e.gradient_bytes));
+    line("  one leaf, at most", bytes_text(e.leaf_bytes));
+    line("memory, shared", bytes_text(e.shared_bytes));
+    line("memory, all", bytes_text(e.total_bytes));
+    line("work, each step", format!("{} tokens, {:.3e} fma", e.step_tokens, e.step_fma as f64));
+    line("work, all steps", format!("{:.3e} fma", e.run_fma as f64));
+    line("links, each step", bytes_text(e.step_link_bytes));
+    line("traces, if kept", format!("{} files, {}", e.trace_files, bytes_text(e.trace_bytes)));
+    text
+}
+
+/// What a run would need, for machines.
+pub fn estimate_json(job: &Job, devices: u64, steps: Steps, estimate: &Estimate) -> Value {
+    let e = estimate;
+    json!({
+        "run": job.run_id.to_string(),
+        "name": job.run.name,
+        "signer": job.signer.to_string(),
+        "steps": [steps.first, steps.end],
+        "devices": devices,
+        "leaves_per_device": e.leaves_per_device,
+        "parameters": e.parameters,
+        "taps": e.taps,
+        "state_bytes": e.state_bytes,
+        "gradient_bytes": e.gradient_bytes,
+        "leaf_bytes": e.leaf_bytes,
+        "shared_bytes": e.shared_bytes,
+        "total_bytes": e.total_bytes,
+        "step_tokens": e.step_tokens,
+        "step_fma": e.step_fma as f64,
+        "run_fma": e.run_fma as f64,
+        "step_link_bytes": e.step_link_bytes,
+        "trace_files": e.trace_files,
+        "trace_bytes": e.trace_bytes,
+    })
+}
+
+fn bytes_text(bytes: u64) -> String {
+    let units = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let power = units.len().min(1 + bytes.max(1).ilog2() as usize / 10) - 1;
+    match power {
+        0 => format!("{bytes} B"),
+        _ => format!("{:.1} {}", bytes as f64 / (1_u64 << (10 * power)) as f64, units[power]),
+    }
+}
+
+/// The backends, for people.
+pub fn backends_text(backends: &[Box<dyn Backend>]) -> String {
+    backends.iter().map(|backend| format!("{}: {}\n", backend.name(), backend.description())).collect()
+}
+
+/// The backends, for machines.
+pub fn backends_json(backends: &[Box<dyn Backend>]) -> Value {
+    let one = |backend: &dyn Backend| {
+        let facts = backend.facts();
+        json!({
+            "name": backend.name(),
+            "description": backend.description(),
+            "simulated": backend.simulated(),
+            "facts": {
+                "name": facts.name,
+                "architecture": facts.architecture,
+                "driver": facts.driver,
+                "units": facts.units,
+                "kernels": facts.kernels,
+            },
+        })
+    };
+    backends.iter().map(|backend| one(&**backend)).collect()
+}
+
+/// The faults, and the taps of a plan if there is one, for people.
+pub fn faults_text(plan: Option<&Plan>) -> String {
+    let mut text = String::new();
+    for form in &FORMS {
+        let keys = form.required.iter().map(|key| format!("{key}=..."));
+        let optional = form.optional.iter().map(|key| format!("[{key}=0]"));
+        let keys = keys.chain(optional).collect::<Vec<_>>().join(",");
+        let Form { name, what, verdict, example, .. } = form;
+        write!(text, "{name}:{keys}\n  {what}\n  verdict: {verdict}\n  --fault {example}\n\n")
+            .expect("report: a string takes every write");
+    }
+    if let Some(plan) = plan {
+        text.push_str("operations:\n");
+        for tap in taps(plan) {
+            writeln!(
+                text,
+                "  operation={},output={}  {} {:?}",
+                tap.operation, tap.output, tap.tensor, tap.shape
+            )
+            .expect("report: a string takes every write");
+        }
+    }
+    text
+}
+
+/// The faults, and the taps of a plan if there is one, for machines.
+pub fn faults_json(plan: Option<&Plan>) -> Value {
+    let form = |form: &Form| {
+        json!({
+            "name": form.name,
+            "required": form.required,
+            "optional": form.optional,
+            "what": form.what,
+            "verdict": form.verdict,
+            "example": form.example,
+        })
+    };
+    let tap = |tap: TapName| {
+        let TapName { operation, output, tensor, shape } = tap;
+        json!({"operation": operation, "output": output, "tensor": tensor, "shape": shape})
+    };
+    json!({
+        "faults": FORMS.iter().map(form).collect::<Vec<_>>(),
+        "taps": plan.map(|plan| taps(plan).into_iter().map(tap).collect::<Vec<_>>()),
+    })
+}
+
+/// A tap that a fault can change.
+struct TapName {
+    operation: String,
+    output: usize,
+    tensor: String,
+    shape: Vec<u64>,
+}
+
+fn taps(plan: &Plan) -> Vec<TapName> {
+    let outputs = plan.operations.iter().flat_map(|operation| {
+        operation.outputs.iter().enumerate().map(move |(output, &operand)| (operation, output, operand))
+    });
+    outputs
+        .filter(|(_, _, operand)| plan.dtype(*operand) == Dtype::F32)
+        .map(|(operation, output, operand)| TapName {
+            operation: operation.name.clone(),
+            output,
+            tensor: plan.operand_name(operand),
+            shape: plan.shape(operand).to_vec(),
+        })
+        .collect()
+}

@@ -1,0 +1,187 @@
+//! The command as a person meets it: exit codes, what goes to stdout, what goes to stderr.
+
+mod tiny;
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::{Command, Output};
+use tiny::{Tiny, files};
+
+fn device(tiny: &Tiny, words: &[&str]) -> Output {
+    std::fs::write(tiny.path("challenge.note"), tiny::CHECKPOINT).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_device"));
+    command.current_dir(tiny.folder.path()).args(words).output().unwrap()
+}
+
+const RUN: [&str; 11] = [
+    "run",
+    "--job",
+    "job",
+    "--challenge",
+    "challenge.note",
+    "--keys",
+    "keys",
+    "--out",
+    "out",
+    "--devices",
+    "2",
+];
+
+fn run_with<'a>(more: &[&'a str]) -> Vec<&'a str> {
+    RUN.iter().chain(more).copied().collect()
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+fn assert_refused(output: &Output, message: &str) {
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert_eq!(text(&output.stdout), "");
+    let errors = text(&output.stderr);
+    assert!(errors.starts_with("device: error: ") && errors.contains(message), "{errors}");
+}
+
+#[test]
+fn a_run_writes_receipts_and_says_what_it_did() {
+    let tiny = Tiny::new();
+    let output = device(&tiny, &run_with(&[]));
+    assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), ""));
+    let said = text(&output.stdout);
+    assert!(said.contains(&tiny.run.id().to_string()) && said.contains("2 devices, simulated"), "{said}");
+    assert!(said.contains("out/receipt-1.cose") && said.contains("4 records"), "{said}");
+    assert_eq!(files(&tiny.path("out")).len(), 4);
+    assert!(tiny::read_receipt(&tiny.path("out"), 1).is_some());
+    for rank in 0..2 {
+        let key = tiny.path(&format!("keys/device-{rank}.key"));
+        assert_eq!(std::fs::metadata(key).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+}
+
+#[test]
+fn a_summary_for_machines_has_the_same_facts() {
+    let tiny = Tiny::new();
+    let more = ["--json", "--traces", "--steps", "1..3", "--fault", "silent:device=1"];
+    let output = device(&tiny, &run_with(&more));
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(said["run"], tiny.run.id().to_string());
+    assert_eq!(said["steps"], serde_json::json!([1, 3]));
+    assert_eq!(said["simulated"], true);
+    assert_eq!(said["invalid"], serde_json::Value::Null);
+    assert_eq!(said["faults"][0], "silent:device=1");
+    assert_eq!(said["devices"][0]["records"], 2);
+    assert_eq!(said["devices"][0]["receipt"]["file"], "out/receipt-0.cose");
+    assert_eq!(said["devices"][1]["receipt"], serde_json::Value::Null);
+    assert_eq!(said["loss_first"]["step"], 1);
+    assert!(files(&tiny.path("out")).contains(&"traces/rank-0/step-000001-leaf-0001.cbor".to_owned()));
+}
+
+#[test]
+fn a_run_that_ends_early_says_where() {
+    let tiny = Tiny::new();
+    let name = &tiny.plan.operations[1].name;
+    let fault = format!("poison:device=1,step=2,leaf=3,operation={name},element=0");
+    let output = device(&tiny, &run_with(&["--fault", &fault]));
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let said = text(&output.stdout);
+    let end = format!("ended: step 2 met a NaN or an infinity in leaf 3, operation {name}");
+    assert!(said.contains(&end), "{said}");
+}
+
+#[test]
+fn a_dry_run_checks_the_job_and_writes_nothing() {
+    let tiny = Tiny::new();
+    let before = files(tiny.folder.path()).len();
+    let output = device(&tiny, &["run", "--job", "job", "--devices", "4", "--dry-run"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let said = text(&output.stdout);
+    assert!(said.contains(&format!("parameters            {}", tiny.plan.parameter_count())), "{said}");
+    let output = device(&tiny, &run_with(&["--dry-run", "--json"]));
+    let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(said["state_bytes"], 12 * tiny.plan.parameter_count());
+    assert_eq!(said["step_tokens"], 32);
+    assert_eq!(files(tiny.folder.path()).len(), before + 1, "only this test's note");
+    std::fs::write(tiny.path("job/tokens.bin"), b"short").unwrap();
+    let output = device(&tiny, &["run", "--job", "job", "--devices", "4", "--dry-run"]);
+    assert_refused(&output, "tokens.bin: expected 1600 bytes (400 tokens), found 5 bytes");
+}
+
+#[test]
+fn what_is_wrong_is_said_with_a_hint_where_there_is_one() {
+    let tiny = Tiny::new();
+    let refuse = |words: &[&str], message: &str| assert_refused(&device(&tiny, words), message);
+    refuse(&["run", "--job", "job", "--devices", "2"], "--challenge");
+    refuse(&["run", "--job", "nowhere", "--devices", "2", "--dry-run"], "nowhere/run.cose");
+    refuse(&["nonsense"], "nonsense");
+    refuse(&run_with(&["--steps", "3..1"]), "such as 0..20");
+    refuse(&run_with(&["--backend", "cuda"]), "backend \"cuda\" is not in this build, expected simulated");
+    refuse(&run_with(&["--backend", "cuda"]), "device: hint: `device list`");
+    refuse(&run_with(&["--fault", "bit-flip:device=9"]), "device: hint: `device faults`");
+    refuse(&run_with(&["--fault", "nonsense"]), "corrupted-link");
+    assert!(!tiny.path("out").exists() && !tiny.path("keys").exists());
+    std::fs::create_dir(tiny.path("out")).unwrap();
+    std::fs::write(tiny.path("out/mine"), b"").unwrap();
+    refuse(&run_with(&[]), "device: hint: receipts are never overwritten");
+    assert!(!tiny.path("keys").exists());
+}
+
+#[test]
+fn the_current_folder_is_no_place_for_output() {
+    let tiny = Tiny::new();
+    std::fs::create_dir(tiny.path("here")).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_device"));
+    std::fs::write(tiny.path("challenge.note"), tiny::CHECKPOINT).unwrap();
+    let words = "run --job ../job --challenge ../challenge.note --keys ../keys --devices 1 --out .";
+    let output = command.current_dir(tiny.path("here")).args(words.split(' ')).output().unwrap();
+    assert_refused(&output, "expected the name of a folder that is not the current one");
+    assert!(!tiny.path("keys").exists());
+}
+
+#[test]
+fn a_key_that_others_can_read_stops_the_run() {
+    let tiny = Tiny::new();
+    assert_eq!(device(&tiny, &run_with(&[])).status.code(), Some(0));
+    std::fs::remove_dir_all(tiny.path("out")).unwrap();
+    let key = tiny.path("keys/device-1.key");
+    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o644)).unwrap();
+    let output = device(&tiny, &run_with(&[]));
+    assert_refused(&output, "keys/device-1.key: expected mode 0600, found 0644");
+    assert!(text(&output.stderr).contains("chmod 600"));
+    assert!(!tiny.path("out").exists());
+    let secret = std::fs::read_to_string(key).unwrap();
+    let secret = secret.trim().rsplit(':').next().unwrap();
+    assert!(!text(&output.stderr).contains(secret));
+}
+
+#[test]
+fn backends_and_faults_are_listed() {
+    let tiny = Tiny::new();
+    let said = |words: &[&str]| {
+        let output = device(&tiny, words);
+        assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), ""), "{words:?}");
+        text(&output.stdout).to_owned()
+    };
+    assert!(said(&["list"]).starts_with("simulated: "));
+    let listed: serde_json::Value = serde_json::from_str(&said(&["list", "--json"])).unwrap();
+    assert_eq!(listed[0]["simulated"], true);
+    let faults = said(&["faults"]);
+    assert!(device::fault::FORMS.iter().all(|form| faults.contains(form.example)), "{faults}");
+    let faults = said(&["faults", "--job", "job"]);
+    assert!(
+        tiny.plan.operations.iter().skip(1).all(|operation| faults.contains(&operation.name)),
+        "{faults}"
+    );
+    let listed: serde_json::Value = serde_json::from_str(&said(&["faults", "--json"])).unwrap();
+    assert_eq!(listed["faults"].as_array().unwrap().len(), device::fault::FORMS.len());
+}
+
+#[test]
+fn help_and_version_are_results() {
+    let tiny = Tiny::new();
+    for words in [&["--help"][..], &["run", "--help"], &["list", "--help"], &["faults", "--help"]] {
+        let output = device(&tiny, words);
+        assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), ""));
+        assert!(text(&output.stdout).contains("Example"), "{words:?}");
+    }
+    assert!(text(&device(&tiny, &["--version"]).stdout).starts_with("device 0."));
+}

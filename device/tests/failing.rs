@@ -1,0 +1,170 @@
+//! A device that fails in the middle of a run: the cause is named, the others end, and nothing is left behind.
+
+mod tiny;
+
+use device::backend::{Backend, BackendError, Device, Given, Subtree, TapHook};
+use device::run::RunError;
+use device::simulated::Simulated;
+use schemas::receipt::DeviceFacts;
+use schemas::record::NonFinite;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tiny::Tiny;
+
+/// The simulated backend, except that one device fails in one step.
+struct Failing {
+    inner: Simulated,
+    opened: AtomicU64,
+    rank: u64,
+    step: u64,
+    how: How,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum How {
+    NoStart,
+    InLeaves,
+    InNorm,
+    InUpdate,
+    Panic,
+    /// Leaves an infinity in the part of the state of this number.
+    Infinity(usize),
+}
+
+struct FailingDevice<'a> {
+    inner: Box<dyn Device + 'a>,
+    fails: Option<(u64, How)>,
+    now: u64,
+    /// A part of the state that is not what the inner device has.
+    spoiled: Option<(usize, Vec<f32>)>,
+}
+
+impl FailingDevice<'_> {
+    fn at(&self, how: How) -> Result<(), BackendError> {
+        match self.fails {
+            Some((step, fails)) if step == self.now && fails == how => {
+                Err(BackendError("out of luck".into()))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Backend for Failing {
+    fn name(&self) -> &'static str {
+        "failing"
+    }
+    fn description(&self) -> String {
+        "fails".into()
+    }
+    fn simulated(&self) -> bool {
+        true
+    }
+    fn facts(&self) -> DeviceFacts {
+        self.inner.facts()
+    }
+    fn open<'a>(&self, given: Given<'a>) -> Result<Box<dyn Device + 'a>, BackendError> {
+        let rank = self.opened.fetch_add(1, Ordering::Relaxed);
+        if rank == self.rank && self.how == How::NoStart {
+            return Err(BackendError("out of luck".into()));
+        }
+        let fails = (rank == self.rank).then_some((self.step, self.how));
+        Ok(Box::new(FailingDevice { inner: self.inner.open(given)?, fails, now: 0, spoiled: None }))
+    }
+}
+
+impl Device for FailingDevice<'_> {
+    fn leaves(
+        &mut self,
+        step: u64,
+        leaves: Range<u64>,
+        hook: &mut TapHook<'_>,
+    ) -> Result<Subtree, BackendError> {
+        self.now = step;
+        self.at(How::InLeaves)?;
+        assert!(self.at(How::Panic).is_ok(), "a broken device");
+        self.inner.leaves(step, leaves, hook)
+    }
+    fn norm(&mut self, reduced: &[f32]) -> Result<f32, BackendError> {
+        self.at(How::InNorm)?;
+        self.inner.norm(reduced)
+    }
+    fn update(&mut self, step: u64, reduced: &[f32]) -> Result<(), BackendError> {
+        self.at(How::InUpdate)?;
+        self.inner.update(step, reduced)?;
+        if let Some((_, How::Infinity(part))) = self.fails.filter(|(at, _)| *at == step) {
+            let mut words = self.inner.state()[part].to_vec();
+            *words.last_mut().unwrap() = f32::INFINITY;
+            self.spoiled = Some((part, words));
+        }
+        Ok(())
+    }
+    fn state(&self) -> [&[f32]; 3] {
+        let mut state = self.inner.state();
+        if let Some((part, words)) = &self.spoiled {
+            state[*part] = words;
+        }
+        state
+    }
+    fn parameters_mut(&mut self) -> &mut [f32] {
+        self.inner.parameters_mut()
+    }
+}
+
+fn failing(rank: u64, step: u64, how: How) -> Failing {
+    Failing { inner: Simulated::detect(), opened: AtomicU64::new(0), rank, step, how }
+}
+
+fn fail(devices: u64, rank: u64, step: u64, how: How) -> RunError {
+    let tiny = Tiny::new();
+    let backend = failing(rank, step, how);
+    let error = tiny.run_on(&tiny.request("out", devices, &[]), &backend).err().unwrap();
+    let mut left: Vec<String> = std::fs::read_dir(tiny.folder.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    left.sort();
+    assert_eq!(left, ["job", "keys"], "only the keys outlive a failed run");
+    error
+}
+
+#[test]
+fn a_failing_device_is_named_and_leaves_no_output() {
+    for (devices, rank) in [(1, 0), (2, 0), (2, 1), (4, 2)] {
+        for step in [0, 2, 3] {
+            for how in [How::InLeaves, How::InNorm, How::InUpdate] {
+                let error = fail(devices, rank, step, how).to_string();
+                assert_eq!(error, format!("device {rank} stopped in step {step}: out of luck"));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_panicking_device_is_named_and_leaves_no_output() {
+    for (devices, rank, step) in [(1, 0, 0), (2, 1, 1), (4, 3, 2)] {
+        let error = fail(devices, rank, step, How::Panic);
+        assert!(matches!(error, RunError::Panic { rank: named, .. } if named == rank), "{error}");
+        assert!(error.to_string().contains("a broken device"), "{error}");
+    }
+}
+
+#[test]
+fn a_device_that_does_not_start_ends_the_run() {
+    let error = fail(4, 1, 0, How::NoStart).to_string();
+    assert_eq!(error, "device 1 did not start: out of luck");
+}
+
+#[test]
+fn an_infinity_in_any_part_of_the_new_state_ends_the_run_with_a_whole_record() {
+    for part in 0..3 {
+        let tiny = Tiny::new();
+        let output = tiny.run_on(&tiny.request("out", 2, &[]), &failing(1, 1, How::Infinity(part))).unwrap();
+        for rank in 0..2 {
+            assert_eq!(output.records(rank).len(), 2, "part {part}, rank {rank}");
+            let at = (rank == 1).then_some(NonFinite::Update { stage: 2 });
+            assert_eq!(output.record(rank, 1).non_finite, at, "part {part}, rank {rank}");
+            assert!(output.record(rank, 1).outcome.is_some());
+        }
+    }
+}
