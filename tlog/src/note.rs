@@ -5,7 +5,7 @@
 //! 3
 //! Wqx3HImawpLnS/Gv4ubjAvi1WIOy0b8Ze0amvqbavKk=
 //!
-//! — example.com/log M9e0lvAQRtH832pk2RTbeSeZMkp4FZSdJYFBUjO5SKxuRbywPUF3...
+//! <em dash> example.com/log M9e0lvAQRtH832pk2RTbeSeZMkp4FZSdJYFBUjO5SKxuRbywPUF3...
 //! ```
 //!
 //! The text is everything up to and including the newline before the last empty line. A signature line is an em

@@ -1,0 +1,123 @@
+//! Every route on one screen.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::middleware::map_response;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use tokio::sync::Semaphore;
+
+use crate::log::Log;
+use crate::problem::{PROBLEM_JSON, Problem};
+use crate::sequencer::Pool;
+use crate::{attachments, pages, read, submit};
+
+/// Limits on peers. All are generous for an honest one.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Most connections at once; further ones wait to be accepted.
+    pub connections_max: usize,
+    /// Most attachments being uploaded at once.
+    pub uploads_max: usize,
+    /// How long a request's head may take, and an idle connection may stay.
+    pub head_timeout_ms: u64,
+    /// How long a body may pause.
+    pub body_pause_ms: u64,
+    /// How long a whole body may take.
+    pub body_timeout_ms: u64,
+    /// How long a connection may live.
+    pub connection_timeout_ms: u64,
+    /// How long requests under way may take to finish when the server stops.
+    pub stop_timeout_ms: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            connections_max: 512,
+            uploads_max: 8,
+            head_timeout_ms: 15_000,
+            body_pause_ms: 15_000,
+            body_timeout_ms: 600_000,
+            connection_timeout_ms: 1_800_000,
+            stop_timeout_ms: 10_000,
+        }
+    }
+}
+
+/// What handlers share.
+#[derive(Clone)]
+pub struct App {
+    /// The log, for reading.
+    pub log: Arc<Log>,
+    /// The way in.
+    pub pool: Pool,
+    /// Limits on peers.
+    pub limits: Limits,
+    /// One permit for each attachment being uploaded.
+    pub uploads: Arc<Semaphore>,
+}
+
+/// The server's routes.
+pub fn router(app: App) -> Router {
+    Router::new()
+        // C2SP tlog-tiles.
+        .route("/checkpoint", get(read::checkpoint))
+        .route("/tile/{*path}", get(read::tile))
+        // Submitting and taking away.
+        .route("/entries", post(submit::entry))
+        .route("/entries/{name}", get(read::entry))
+        .route(
+            "/attachments/{name}",
+            get(attachments::download).put(attachments::upload).post(attachments::upload),
+        )
+        // Derived: anyone could compute these from the tiles.
+        .route("/checkpoint/{size}", get(read::older_checkpoint))
+        .route("/proof/{name}", get(read::proof))
+        .route("/consistency/{old}/{new}", get(read::consistency))
+        .route("/run/{id}", get(read::run))
+        .route("/log.json", get(read::log))
+        // For people.
+        .route("/", get(pages::entries))
+        .route("/runs", get(pages::runs))
+        .route("/runs/{id}", get(pages::run))
+        .route("/style.css", get(pages::style))
+        .fallback(async || Problem::not_found("there is nothing at this address"))
+        .layer(map_response(finish))
+        .with_state(app)
+}
+
+/// What holds for every answer: types are not guessed, and errors are problems and are not cached.
+async fn finish(response: Response) -> Response {
+    let status = response.status();
+    let is = |response: &Response, kind: &str| {
+        response
+            .headers()
+            .get(header::CONTENT_TYPE)
+            .is_some_and(|found| found.as_bytes().starts_with(kind.as_bytes()))
+    };
+    let failed = status.is_client_error() || status.is_server_error();
+    let explained = is(&response, PROBLEM_JSON) || is(&response, "text/html");
+    let mut response = match failed && !explained {
+        // The framework's own answers, such as those to a wrong method.
+        true => {
+            let (title, detail) = match status {
+                StatusCode::METHOD_NOT_ALLOWED => {
+                    ("method not allowed", "this address does not take that method")
+                }
+                _ => ("bad request", "the request cannot be understood"),
+            };
+            Problem::new(status, title, detail).into_response()
+        }
+        false => response,
+    };
+    let headers = response.headers_mut();
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    if failed {
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    }
+    response
+}

@@ -1,0 +1,144 @@
+//! Attachments: bytes named by their SHA-256, checked while they arrive, kept beside the log.
+//!
+//! `attachments/<two digits>/<sha256>`; what is still arriving lies in `attachments/incoming/`.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use schemas::attachment::ATTACHMENT_BYTES_MAX;
+use schemas::digest::AttachmentDigest;
+use serde_json::json;
+use sha2::{Digest, Sha256};
+use tokio::io::AsyncWriteExt;
+use tokio_util::io::ReaderStream;
+
+use crate::app::App;
+use crate::body::LimitedBody;
+use crate::durable::{ensure_folder, sync_folder};
+use crate::error::LogError;
+use crate::problem::Problem;
+use crate::read::{IMMUTABLE, blocking};
+use crate::store::Store;
+
+/// Tells arriving attachments apart.
+static ARRIVING: AtomicU64 = AtomicU64::new(0);
+
+/// Where an attachment lies.
+pub fn path_of(store: &Store, digest: AttachmentDigest) -> PathBuf {
+    let name = digest.to_string();
+    store.path(&format!("attachments/{}/{name}", &name[..2]))
+}
+
+/// Throws away what was arriving when the server last stopped.
+pub fn clear_incoming(store: &Store) -> Result<(), LogError> {
+    let folder = store.path("attachments/incoming");
+    match std::fs::remove_dir_all(&folder) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(LogError::Io { path: folder, source: error })
+        }
+        _ => ensure_folder(&folder).map_err(LogError::io(folder)),
+    }
+}
+
+/// GET /attachments/{sha256}
+pub async fn download(State(app): State<App>, Path(name): Path<String>) -> Result<Response, Problem> {
+    let digest = digest_of(&name)?;
+    let path = path_of(&app.log.store, digest);
+    let opened = tokio::fs::File::open(&path).await;
+    let file = match opened {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            return Err(Problem::not_found(format!("attachment {digest} is not on this server")));
+        }
+        other => other.map_err(LogError::io(&path))?,
+    };
+    let length = file.metadata().await.map_err(LogError::io(&path))?.len();
+    let headers = [
+        (header::CONTENT_TYPE, "application/octet-stream".to_owned()),
+        (header::CONTENT_LENGTH, length.to_string()),
+        (header::CACHE_CONTROL, IMMUTABLE.to_owned()),
+    ];
+    Ok((headers, Body::from_stream(ReaderStream::new(file))).into_response())
+}
+
+/// PUT or POST /attachments/{sha256}
+///
+/// Answers 201 for a new attachment and 200 for one that was there, once it is durable.
+pub async fn upload(
+    State(app): State<App>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Problem> {
+    let digest = digest_of(&name)?;
+    let Ok(_permit) = app.uploads.try_acquire() else {
+        return Err(Problem::busy("too many attachments are being uploaded; upload again"));
+    };
+    let body = LimitedBody::new(body, &headers, ATTACHMENT_BYTES_MAX, &app.limits)?;
+    let store = app.log.store.clone();
+    let number = ARRIVING.fetch_add(1, Ordering::Relaxed);
+    let arriving = Arriving { path: store.path(&format!("attachments/incoming/{number}")) };
+    let (found, bytes) = receive(&arriving, body).await?;
+    if found != digest {
+        let detail = format!("the body's SHA-256 is {found}, expected {digest}");
+        return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "digest mismatch", detail));
+    }
+    let new = blocking(move || Ok(keep(&store, digest, &arriving)?)).await?;
+    let status = if new { StatusCode::CREATED } else { StatusCode::OK };
+    let headers = [
+        (header::CONTENT_TYPE, "application/json".to_owned()),
+        (header::CACHE_CONTROL, "no-store".to_owned()),
+        (header::LOCATION, format!("/attachments/{digest}")),
+    ];
+    let body = json!({ "sha256": digest.to_string(), "bytes": bytes });
+    Ok((status, headers, format!("{body}\n")).into_response())
+}
+
+/// A file under `incoming`, removed when it is no longer arriving, whatever became of it.
+struct Arriving {
+    path: PathBuf,
+}
+
+impl Drop for Arriving {
+    fn drop(&mut self) {
+        // After it has been moved to its place there is nothing left to remove.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// Writes the body to the file, durably, and returns its digest and length.
+async fn receive(arriving: &Arriving, mut body: LimitedBody) -> Result<(AttachmentDigest, u64), Problem> {
+    let wrong = |source| LogError::Io { path: arriving.path.clone(), source };
+    let mut file = tokio::fs::File::create_new(&arriving.path).await.map_err(wrong)?;
+    let mut sha = Sha256::new();
+    let mut bytes = 0;
+    while let Some(piece) = body.next().await? {
+        sha.update(&piece);
+        bytes += piece.len() as u64;
+        file.write_all(&piece).await.map_err(wrong)?;
+    }
+    file.flush().await.map_err(wrong)?;
+    file.sync_all().await.map_err(wrong)?;
+    Ok((AttachmentDigest(sha.finalize().into()), bytes))
+}
+
+/// Moves an attachment to its place; whether it was not there before.
+fn keep(store: &Store, digest: AttachmentDigest, arriving: &Arriving) -> Result<bool, LogError> {
+    let path = path_of(store, digest);
+    if path.exists() {
+        return Ok(false);
+    }
+    let folder = path.parent().expect("ledger: an attachment lies in a folder");
+    ensure_folder(folder).map_err(LogError::io(folder))?;
+    // Another upload of the same bytes may win; then the same bytes are replaced by themselves.
+    std::fs::rename(&arriving.path, &path).map_err(LogError::io(&path))?;
+    sync_folder(folder).map_err(LogError::io(folder))?;
+    Ok(true)
+}
+
+fn digest_of(name: &str) -> Result<AttachmentDigest, Problem> {
+    name.parse().map_err(|error: schemas::digest::DigestTextError| Problem::bad_request(error.to_string()))
+}

@@ -1,0 +1,150 @@
+//! What can be wrong with a log's folder.
+
+use std::io;
+use std::path::PathBuf;
+
+use schemas::digest::EntryDigest;
+use thiserror::Error;
+use tlog::checkpoint::CheckpointError;
+use tlog::entries::EntriesError;
+use tlog::hash::Hash;
+use tlog::note::KeyError;
+use tlog::tile::TileReadError;
+use tlog::tree::TreeSize;
+
+use crate::stage::StageError;
+
+/// Why a log could not be opened, read or grown.
+#[derive(Debug, Error)]
+pub enum LogError {
+    /// A file operation failed.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Another server has the folder.
+    #[error("{} is in use by another ledger", path.display())]
+    InUse {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// The key file is not one.
+    #[error("{}: {source}", path.display())]
+    Key {
+        /// The key file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: KeyError,
+    },
+    /// The log has another origin than the one asked for.
+    #[error("the log's origin is {found:?}, expected {expected:?}")]
+    OriginMismatch {
+        /// Asked for.
+        expected: String,
+        /// In the log's key.
+        found: String,
+    },
+    /// The lock record or the published checkpoint does not open under the log's key.
+    #[error("{}: {source}", path.display())]
+    Checkpoint {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: CheckpointError,
+    },
+    /// There are tiles or a checkpoint but no lock record, which alone says what was promised.
+    #[error("{} is missing although the folder holds a log", path.display())]
+    LockMissing {
+        /// The lock record.
+        path: PathBuf,
+    },
+    /// The lock record promises more than the folder holds: an old copy of the folder.
+    #[error("the folder holds a log of size {data}, expected size {lock} as recorded in the lock")]
+    DataOlderThanLock {
+        /// Published size.
+        data: TreeSize,
+        /// Promised size.
+        lock: TreeSize,
+    },
+    /// The lock record is older than what was published: an old copy of the lock.
+    #[error("the lock records size {lock}, expected at least the published size {data}")]
+    LockOlderThanData {
+        /// Published size.
+        data: TreeSize,
+        /// Promised size.
+        lock: TreeSize,
+    },
+    /// The tiles hash to another root than the one signed.
+    #[error("the tiles of size {size} hash to {found}, expected {expected}")]
+    RootMismatch {
+        /// Tree size.
+        size: TreeSize,
+        /// The signed root.
+        expected: Hash,
+        /// The root computed.
+        found: Hash,
+    },
+    /// A tile is not what the entries hash to.
+    #[error("tile {path} is not what the entries hash to")]
+    TileMismatch {
+        /// Its path.
+        path: String,
+    },
+    /// A tile could not be read.
+    #[error(transparent)]
+    Tile(#[from] TileReadError<io::Error>),
+    /// An entry bundle is malformed.
+    #[error("{path}: {source}")]
+    Entries {
+        /// The bundle's path.
+        path: String,
+        /// What is wrong with it.
+        source: EntriesError,
+    },
+    /// The staging file is malformed.
+    #[error("staging file: {0}")]
+    Stage(#[from] StageError),
+    /// The lock record changed under us.
+    #[error("the lock record is not the one this server wrote last")]
+    LockChanged,
+    /// The index and the tiles do not agree.
+    #[error("entry {index} has digest {found}, expected {expected} from the index")]
+    IndexMismatch {
+        /// The entry's index.
+        index: u64,
+        /// In the index.
+        expected: EntryDigest,
+        /// In the tiles.
+        found: EntryDigest,
+    },
+    /// The index failed.
+    #[error("index: {0}")]
+    Index(#[from] redb::Error),
+    /// The operating system gave no random bytes for the key.
+    #[error("no random bytes for the log key: {0}")]
+    Random(getrandom::Error),
+}
+
+impl LogError {
+    /// Whether this says that the folder does not bear out what was promised, rather than that nobody can tell.
+    pub fn disproves(&self) -> bool {
+        matches!(
+            self,
+            LogError::Checkpoint { .. }
+                | LogError::DataOlderThanLock { .. }
+                | LogError::LockOlderThanData { .. }
+                | LogError::RootMismatch { .. }
+                | LogError::TileMismatch { .. }
+                | LogError::Entries { .. }
+        )
+    }
+
+    /// Names the file that an I/O error is about.
+    pub fn io(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> LogError {
+        let path = path.into();
+        move |source| LogError::Io { path, source }
+    }
+}

@@ -1,0 +1,112 @@
+//! Opening a log: lock, key, recovery, index, genesis.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use schemas::digest::EntryDigest;
+use tlog::note::{SigningKey, Verifier as _, VerifierKey};
+
+use crate::commit::Committer;
+use crate::durable::Files;
+use crate::error::LogError;
+use crate::index::Index;
+use crate::key::{genesis_entry, open_key};
+use crate::lock::FolderLock;
+use crate::sequencer::{Pool, Published, Sequencer};
+use crate::store::Store;
+
+/// What readers share.
+pub struct Log {
+    /// The folder.
+    pub store: Arc<Store>,
+    /// The index.
+    pub index: Arc<Index>,
+    /// The latest checkpoint.
+    pub published: Published,
+    /// The log's public key.
+    pub verifier: VerifierKey,
+}
+
+impl Log {
+    /// The log's identity line.
+    pub fn origin(&self) -> &str {
+        self.verifier.name().as_str()
+    }
+}
+
+/// An open log: readers, the way in, the sequencer that must be run, and the lock.
+pub struct OpenLog {
+    /// What readers share.
+    pub log: Arc<Log>,
+    /// The way into the pool.
+    pub pool: Pool,
+    /// To be run on a thread of its own.
+    pub sequencer: Sequencer,
+    /// Released when dropped, so keep it until the sequencer has ended.
+    pub lock: FolderLock,
+}
+
+/// Opens the log in a folder, or starts one there.
+pub fn open_log(base: &Path, origin: Option<&str>, files: Files) -> Result<OpenLog, LogError> {
+    let lock = FolderLock::take(base)?;
+    let store = Arc::new(Store::new(base, files));
+    let key = Arc::new(open_key(&store, origin)?);
+    let verifier = key.verifier().clone();
+    let index = Arc::new(Index::open(&store.path("index.redb"))?);
+    let mut committer = recover_with_index(&store, key, &index)?;
+    if committer.signed().is_none() {
+        let genesis = genesis_entry(verifier.name().as_str());
+        let change = index.begin()?;
+        change.insert_bytes(0, &genesis)?;
+        committer.commit(&[genesis])?;
+        change.finish()?;
+    }
+    index.sync()?;
+    let signed = committer.signed().expect("ledger: a log has its genesis entry").clone();
+    let published = Published::new(signed);
+    let (sequencer, pool) = Sequencer::new(committer, index.clone(), published.clone());
+    let log = Arc::new(Log { store, index, published, verifier });
+    Ok(OpenLog { log, pool, sequencer, lock })
+}
+
+/// Recovers the log and brings the index up to date with it.
+fn recover_with_index(
+    store: &Arc<Store>,
+    key: Arc<SigningKey>,
+    index: &Index,
+) -> Result<Committer, LogError> {
+    match catch_up(store, key.clone(), index) {
+        // The index belongs to another log or another past of this one: it is derived, so make it anew.
+        Err(LogError::IndexMismatch { index: at, .. }) => {
+            tracing::warn!("index does not agree with entry {at}; it is made anew");
+            index.clear()?;
+            catch_up(store, key, index)
+        }
+        other => other,
+    }
+}
+
+fn catch_up(store: &Arc<Store>, key: Arc<SigningKey>, index: &Index) -> Result<Committer, LogError> {
+    let indexed = index.size()?;
+    let change = index.begin()?;
+    let committer = Committer::recover(store.clone(), key, |at, entry| {
+        if at >= indexed {
+            return change.insert_bytes(at, entry);
+        }
+        let found = EntryDigest::of(entry);
+        let expected = index.facts(at)?.map(|facts| facts.digest);
+        match expected {
+            Some(expected) if expected == found => Ok(()),
+            expected => {
+                let expected = expected.unwrap_or(EntryDigest([0; 32]));
+                Err(LogError::IndexMismatch { index: at, expected, found })
+            }
+        }
+    })?;
+    if change.size()? > committer.size().0 {
+        let nothing = EntryDigest([0; 32]);
+        return Err(LogError::IndexMismatch { index: committer.size().0, expected: nothing, found: nothing });
+    }
+    change.finish()?;
+    Ok(committer)
+}

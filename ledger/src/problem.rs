@@ -1,0 +1,103 @@
+//! Errors as they are answered: `application/problem+json` (RFC 9457) with title, detail and status, never cached.
+
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde_json::json;
+
+use crate::admission::Refusal;
+use crate::error::LogError;
+use crate::sequencer::SubmitError;
+
+/// How long a client is asked to wait when the server is busy.
+const RETRY_AFTER_S: u64 = 1;
+
+/// An error answer.
+#[derive(Debug)]
+pub struct Problem {
+    /// HTTP status.
+    pub status: StatusCode,
+    /// What kind of problem it is, the same for all of its kind.
+    pub title: &'static str,
+    /// What is wrong with this request: expected and found.
+    pub detail: String,
+    /// Whether to ask again, and when.
+    pub retry_after_s: Option<u64>,
+}
+
+impl Problem {
+    /// A problem that asking again does not solve.
+    pub fn new(status: StatusCode, title: &'static str, detail: impl Into<String>) -> Problem {
+        Problem { status, title, detail: detail.into(), retry_after_s: None }
+    }
+
+    /// Nothing is there.
+    pub fn not_found(detail: impl Into<String>) -> Problem {
+        Problem::new(StatusCode::NOT_FOUND, "not found", detail)
+    }
+
+    /// The request is malformed.
+    pub fn bad_request(detail: impl Into<String>) -> Problem {
+        Problem::new(StatusCode::BAD_REQUEST, "bad request", detail)
+    }
+
+    /// The server cannot take it just now.
+    pub fn busy(detail: impl Into<String>) -> Problem {
+        let retry_after_s = Some(RETRY_AFTER_S);
+        Problem {
+            status: StatusCode::SERVICE_UNAVAILABLE,
+            title: "busy",
+            detail: detail.into(),
+            retry_after_s,
+        }
+    }
+}
+
+impl From<LogError> for Problem {
+    fn from(error: LogError) -> Problem {
+        // What went wrong inside is for the operator; the client learns only that it was not its fault.
+        tracing::error!("{error}");
+        let detail = "the log could not be read; this has been reported to its operator";
+        Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal error", detail)
+    }
+}
+
+impl From<SubmitError> for Problem {
+    fn from(error: SubmitError) -> Problem {
+        match error {
+            SubmitError::PoolFull => Problem::busy("too many submissions are waiting; submit again"),
+            SubmitError::Refused(refusal) => refusal.into(),
+            SubmitError::NotStored => Problem::busy("the entry could not be stored; submit it again"),
+            SubmitError::Stopping => Problem::busy(
+                "the server is stopping; submit again, an entry that is in the log is not added twice",
+            ),
+        }
+    }
+}
+
+impl From<Refusal> for Problem {
+    fn from(refusal: Refusal) -> Problem {
+        let detail = refusal.to_string();
+        match refusal {
+            Refusal::NotAStatement(_) => Problem::new(StatusCode::BAD_REQUEST, "not a statement", detail),
+            Refusal::UnknownRun { .. } => Problem::new(StatusCode::CONFLICT, "unknown run", detail),
+            Refusal::AlreadyPredicted { .. } => {
+                Problem::new(StatusCode::CONFLICT, "already predicted", detail)
+            }
+        }
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let body = json!({ "title": self.title, "detail": self.detail, "status": self.status.as_u16() });
+        let headers = [(header::CONTENT_TYPE, PROBLEM_JSON), (header::CACHE_CONTROL, "no-store")];
+        let mut response = (self.status, headers, format!("{body}\n")).into_response();
+        if let Some(seconds) = self.retry_after_s {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        response
+    }
+}
+
+/// Content type of error answers.
+pub const PROBLEM_JSON: &str = "application/problem+json";

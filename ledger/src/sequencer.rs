@@ -1,0 +1,236 @@
+//! The sequencer: one thread that takes waiting submissions in groups, admits them in order, and commits each group
+//! at once, so that many submissions share the cost of reaching the disk.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, RwLock};
+use std::time::{Duration, Instant};
+
+use schemas::statement::Statement;
+use tokio::sync::oneshot;
+
+use crate::admission::{Refusal, admit};
+use crate::commit::{COMMIT_ENTRIES_MAX, CommitError, Committer, SignedHead};
+use crate::error::LogError;
+use crate::index::{Change, EntryFacts, Index};
+
+/// Most submissions that may wait; together at most 60 MiB.
+pub const POOL_ENTRIES_MAX: usize = 1024;
+/// How long the first submission of a group waits for others.
+const POOL_DELAY_MS: u64 = 5;
+
+/// Where an entry stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sequenced {
+    /// Its leaf index, covered by the checkpoint published when this is answered.
+    pub index: u64,
+    /// Whether the very same entry was already there.
+    pub repeated: bool,
+}
+
+/// Why a submission got no place.
+#[derive(Debug)]
+pub enum SubmitError {
+    /// Too many are waiting.
+    PoolFull,
+    /// The log does not admit it.
+    Refused(Refusal),
+    /// It could not be stored. It is not in the log unless the server says otherwise after a restart.
+    NotStored,
+    /// The server is stopping.
+    Stopping,
+}
+
+/// A submission that waits.
+struct Waiting {
+    bytes: Vec<u8>,
+    statement: Statement,
+    answer: oneshot::Sender<Result<Sequenced, SubmitError>>,
+}
+
+/// The latest promise, as readers see it.
+#[derive(Clone)]
+pub struct Published(Arc<RwLock<Arc<SignedHead>>>);
+
+impl Published {
+    /// Starts from a head.
+    pub fn new(signed: SignedHead) -> Published {
+        Published(Arc::new(RwLock::new(Arc::new(signed))))
+    }
+
+    /// The latest published checkpoint.
+    pub fn latest(&self) -> Arc<SignedHead> {
+        // A writer only ever swaps the pointer, so a poisoned lock still holds a good one.
+        self.0.read().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
+    }
+
+    fn replace(&self, signed: SignedHead) {
+        *self.0.write().unwrap_or_else(|poisoned| poisoned.into_inner()) = Arc::new(signed);
+    }
+}
+
+/// The way into the pool.
+#[derive(Clone)]
+pub struct Pool(SyncSender<Waiting>);
+
+impl Pool {
+    /// Puts an opened statement into the pool and waits until it has a place in a published checkpoint.
+    pub async fn submit(&self, bytes: Vec<u8>, statement: Statement) -> Result<Sequenced, SubmitError> {
+        let (answer, answered) = oneshot::channel();
+        match self.0.try_send(Waiting { bytes, statement, answer }) {
+            Ok(()) => answered.await.unwrap_or(Err(SubmitError::Stopping)),
+            Err(TrySendError::Full(_)) => Err(SubmitError::PoolFull),
+            Err(TrySendError::Disconnected(_)) => Err(SubmitError::Stopping),
+        }
+    }
+}
+
+/// The sequencer, not yet running.
+pub struct Sequencer {
+    committer: Committer,
+    index: Arc<Index>,
+    published: Published,
+    waiting: Receiver<Waiting>,
+}
+
+impl Sequencer {
+    /// A sequencer and the way into its pool.
+    pub fn new(committer: Committer, index: Arc<Index>, published: Published) -> (Sequencer, Pool) {
+        let (sender, waiting) = sync_channel(POOL_ENTRIES_MAX);
+        (Sequencer { committer, index, published, waiting }, Pool(sender))
+    }
+
+    /// Runs until every [`Pool`] is dropped and empty, or until it is not known what was promised.
+    pub fn run(mut self) -> Result<(), LogError> {
+        while let Some(group) = self.gather() {
+            self.sequence(group)?;
+        }
+        self.index.sync()
+    }
+
+    /// The next group: the first to come, and those that follow within a few milliseconds.
+    fn gather(&self) -> Option<Vec<Waiting>> {
+        let mut group = vec![self.waiting.recv().ok()?];
+        let deadline = Instant::now() + Duration::from_millis(POOL_DELAY_MS);
+        while group.len() < COMMIT_ENTRIES_MAX {
+            match self.waiting.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(waiting) => group.push(waiting),
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        Some(group)
+    }
+
+    /// Admits, commits and answers one group. An error means that the server must stop.
+    fn sequence(&mut self, group: Vec<Waiting>) -> Result<(), LogError> {
+        let change = self.index.begin()?;
+        let size = self.committer.size().0;
+        let mut entries = Vec::new();
+        let mut decided = Vec::new();
+        for waiting in group {
+            let outcome = place(&change, &waiting.statement, size + entries.len() as u64)?;
+            if let Ok(Sequenced { repeated: false, .. }) = outcome {
+                entries.push(waiting.bytes);
+            }
+            decided.push((waiting.answer, outcome));
+        }
+        let mut stored = true;
+        if !entries.is_empty() {
+            match self.committer.commit(&entries) {
+                Ok(signed) => {
+                    change.finish()?;
+                    self.published.replace(signed);
+                }
+                Err(CommitError::NotCommitted(error)) => {
+                    tracing::error!("{} entries were not stored: {error}", entries.len());
+                    stored = false;
+                }
+                // Dropping the answers tells the submitters that the server is stopping.
+                Err(CommitError::Unknown(error)) => return Err(error),
+            }
+        }
+        for (answer, outcome) in decided {
+            let lost = matches!(outcome, Ok(Sequenced { index, .. }) if index >= size);
+            let outcome = if lost && !stored { Err(SubmitError::NotStored) } else { outcome };
+            // A submitter that has gone away can ask again: the entry has its place.
+            let _ = answer.send(outcome);
+        }
+        Ok(())
+    }
+}
+
+/// The place of a statement: its old one if the same bytes are in the log or earlier in the group, or else `next`.
+fn place(
+    change: &Change,
+    statement: &Statement,
+    next: u64,
+) -> Result<Result<Sequenced, SubmitError>, LogError> {
+    if let Some(index) = change.find(statement.digest)? {
+        return Ok(Ok(Sequenced { index, repeated: true }));
+    }
+    if let Err(refusal) = admit(statement, change)? {
+        return Ok(Err(SubmitError::Refused(refusal)));
+    }
+    change.insert(next, EntryFacts::of(statement), Some(&statement.payload))?;
+    Ok(Ok(Sequenced { index: next, repeated: false }))
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::{StatusCode, header};
+    use axum::response::IntoResponse;
+    use schemas::digest::{Checksum, ConfigDigest, PlanDigest, ProfileDigest, StateDigest};
+    use schemas::key::SecretKey;
+    use schemas::run::Run;
+    use schemas::statement::Payload;
+
+    use super::*;
+    use crate::durable::Files;
+    use crate::log::open_log;
+    use crate::problem::Problem;
+
+    fn statement() -> Vec<u8> {
+        let run = Run {
+            name: "run".to_owned(),
+            profile: "f32-fma".to_owned(),
+            profile_digest: ProfileDigest([0; 32]),
+            config: ConfigDigest([0; 32]),
+            plan: PlanDigest([0; 32]),
+            state: StateDigest([0; 32]),
+            dataset: Checksum([0; 32]),
+            steps: 1,
+            leaves: 1,
+            devices_max: 1,
+        };
+        Statement::sign(&Payload::Run(run), &SecretKey::from_seed([1; 32])).unwrap()
+    }
+
+    #[test]
+    fn a_full_pool_says_so_and_a_stopped_one_too() {
+        let folder = tempfile::tempdir().unwrap();
+        let opened = open_log(folder.path(), None, Files::default()).unwrap();
+        let bytes = statement();
+        let statement = Statement::open(&bytes).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let mut waiting = Vec::new();
+            for _ in 0..POOL_ENTRIES_MAX {
+                let (pool, bytes, statement) = (opened.pool.clone(), bytes.clone(), statement.clone());
+                waiting.push(tokio::spawn(async move { pool.submit(bytes, statement).await }));
+            }
+            // On one thread, yielding this often lets every submission run up to where it waits.
+            for _ in 0..POOL_ENTRIES_MAX {
+                tokio::task::yield_now().await;
+            }
+            let error = opened.pool.submit(bytes.clone(), statement.clone()).await.unwrap_err();
+            assert!(matches!(error, SubmitError::PoolFull));
+            let answer = Problem::from(error).into_response();
+            assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE);
+            assert_eq!(answer.headers()[header::RETRY_AFTER], "1");
+            drop(opened.sequencer);
+            for waiting in waiting {
+                assert!(matches!(waiting.await.unwrap(), Err(SubmitError::Stopping)));
+            }
+            assert!(matches!(opened.pool.submit(bytes, statement).await, Err(SubmitError::Stopping)));
+        });
+    }
+}

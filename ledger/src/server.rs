@@ -1,0 +1,193 @@
+//! The running server: the listener, one task for each connection, the sequencer's thread, and stopping in order.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::pin::pin;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use axum::Router;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use thiserror::Error;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Runtime;
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+use crate::app::{App, Limits, router};
+use crate::attachments::clear_incoming;
+use crate::durable::Files;
+use crate::error::LogError;
+use crate::log::{OpenLog, open_log};
+
+/// How a server is started.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The log's folder; made if it is not there.
+    pub data: PathBuf,
+    /// Where to listen; port 0 takes any free port.
+    pub listen: SocketAddr,
+    /// The log's identity line; for an existing log it must be the one it has.
+    pub origin: Option<String>,
+    /// Limits on peers.
+    pub limits: Limits,
+}
+
+/// Why a server could not be started or had to stop.
+#[derive(Debug, Error)]
+pub enum ServeError {
+    /// The log is not in order.
+    #[error(transparent)]
+    Log(#[from] LogError),
+    /// The address cannot be listened on.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// No threads.
+    #[error("cannot start threads: {0}")]
+    Threads(#[source] io::Error),
+}
+
+/// A server that accepts connections. Dropping it without [`Running::stop`] is like a crash, which is safe but rude.
+pub struct Running {
+    address: SocketAddr,
+    verifier_key: String,
+    stop: watch::Sender<bool>,
+    sequencer: JoinHandle<Result<(), LogError>>,
+    runtime: Runtime,
+}
+
+/// Opens the log and starts serving it on threads of its own.
+pub fn start(options: Options) -> Result<Running, ServeError> {
+    let OpenLog { log, pool, sequencer, lock } =
+        open_log(&options.data, options.origin.as_deref(), Files::default())?;
+    clear_incoming(&log.store)?;
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(ServeError::Threads)?;
+    let wrong = |source| ServeError::Listen { address: options.listen, source };
+    let listener = runtime.block_on(TcpListener::bind(options.listen)).map_err(wrong)?;
+    let address = listener.local_addr().map_err(wrong)?;
+    let verifier_key = log.verifier.to_string();
+
+    let (stop, stopping) = watch::channel(false);
+    let failed = stop.clone();
+    let thread = std::thread::Builder::new().name("sequencer".to_owned());
+    let sequencer = thread.spawn(move || {
+        let result = sequencer.run();
+        if let Err(error) = &result {
+            tracing::error!("the sequencer has stopped: {error}");
+        }
+        // Without a sequencer there is nothing to accept submissions for.
+        failed.send_replace(true);
+        drop(lock);
+        result
+    });
+    let uploads = Arc::new(Semaphore::new(options.limits.uploads_max));
+    let app = App { log, pool, limits: options.limits, uploads };
+    runtime.spawn(accept(listener, router(app), options.limits, stopping));
+    let sequencer = sequencer.map_err(ServeError::Threads)?;
+    Ok(Running { address, verifier_key, stop, sequencer, runtime })
+}
+
+impl Running {
+    /// The address listened on.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The log's C2SP verifier key.
+    pub fn verifier_key(&self) -> &str {
+        &self.verifier_key
+    }
+
+    /// Stops: no new connections, requests under way are finished, what was acknowledged is on disk.
+    pub fn stop(self) -> Result<(), ServeError> {
+        self.stop.send_replace(true);
+        self.ended()
+    }
+
+    /// Waits until the server is told to stop by SIGTERM or SIGINT, or has to, and then stops.
+    pub fn run_until_signal(self) -> Result<(), ServeError> {
+        let mut stopping = self.stop.subscribe();
+        let signalled = self.runtime.block_on(async {
+            use tokio::signal::unix::{SignalKind, signal};
+            let (mut terminate, mut interrupt) =
+                (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+            tokio::select! {
+                _ = terminate.recv() => tracing::info!("stopping on SIGTERM"),
+                _ = interrupt.recv() => tracing::info!("stopping on SIGINT"),
+                () = told_to_stop(&mut stopping) => {}
+            }
+            Ok(())
+        });
+        signalled.map_err(ServeError::Threads)?;
+        self.stop()
+    }
+
+    fn ended(self) -> Result<(), ServeError> {
+        // The accept task ends first; with it goes the last way into the pool, and so the sequencer ends.
+        let result = self.sequencer.join().expect("ledger: the sequencer does not panic");
+        self.runtime.shutdown_timeout(Duration::from_secs(1));
+        Ok(result?)
+    }
+}
+
+async fn accept(listener: TcpListener, router: Router, limits: Limits, stopping: watch::Receiver<bool>) {
+    let mut stopped = stopping.clone();
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            biased;
+            () = told_to_stop(&mut stopped) => break,
+            Some(_) = connections.join_next(), if !connections.is_empty() => {}
+            accepted = listener.accept(), if connections.len() < limits.connections_max => match accepted {
+                Ok((stream, _)) => {
+                    connections.spawn(connection(stream, router.clone(), limits, stopping.clone()));
+                }
+                // Such as too many open files: it passes, and spinning would not help it to.
+                Err(error) => {
+                    tracing::warn!("cannot accept a connection: {error}");
+                    sleep(Duration::from_millis(50)).await;
+                }
+            }
+        }
+    }
+    drop(listener);
+    drop(router);
+    let finished = async { while connections.join_next().await.is_some() {} };
+    if timeout(Duration::from_millis(limits.stop_timeout_ms), finished).await.is_err() {
+        tracing::warn!("connections were cut off on stopping");
+        connections.shutdown().await;
+    }
+}
+
+async fn connection(stream: TcpStream, router: Router, limits: Limits, mut stopping: watch::Receiver<bool>) {
+    let service = TowerToHyperService::new(router);
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(Duration::from_millis(limits.head_timeout_ms))
+        .serve_connection(TokioIo::new(stream), service);
+    let mut connection = pin!(connection);
+    tokio::select! {
+        // How a connection ended is the peer's affair.
+        _ = connection.as_mut() => return,
+        () = told_to_stop(&mut stopping) => {}
+        _ = sleep(Duration::from_millis(limits.connection_timeout_ms)) => {}
+    }
+    connection.as_mut().graceful_shutdown();
+    let _ = timeout(Duration::from_millis(limits.stop_timeout_ms), connection).await;
+}
+
+async fn told_to_stop(stopping: &mut watch::Receiver<bool>) {
+    // An error says that the sender is gone, and with it whoever wanted the server to run.
+    let _ = stopping.wait_for(|stop| *stop).await;
+}

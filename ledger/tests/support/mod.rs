@@ -1,0 +1,243 @@
+//! What the tests of the server share: statements to submit, a plain HTTP client, and the server as a process.
+#![allow(dead_code, missing_docs)] // Each test file uses its own part of it.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use ledger::app::Limits;
+use ledger::server::{Options, Running, start};
+use schemas::attachment::AttachmentName;
+use schemas::digest::{
+    Checksum, ConfigDigest, EntryDigest, PlanDigest, ProfileDigest, RunId, Salt, Seal, StateDigest,
+};
+use schemas::key::SecretKey;
+use schemas::opening::Opening;
+use schemas::prediction::{OpenBody, Prediction};
+use schemas::receipt::{DeviceFacts, Receipt};
+use schemas::run::{Run, Steps};
+use schemas::statement::{Payload, Statement};
+use schemas::verdict::{Cause, Finding, Outcome, Phase, Verdict, WrongWord};
+
+pub fn key(seed: u8) -> SecretKey {
+    SecretKey::from_seed([seed; 32])
+}
+
+pub fn run(number: u64) -> Run {
+    Run {
+        name: format!("run {number}"),
+        profile: "f32-fma".to_owned(),
+        profile_digest: ProfileDigest([1; 32]),
+        config: ConfigDigest([2; 32]),
+        plan: PlanDigest([3; 32]),
+        state: StateDigest([4; 32]),
+        dataset: Checksum([5; 32]),
+        steps: 100,
+        leaves: 4,
+        devices_max: 4,
+    }
+}
+
+pub fn run_statement(number: u64) -> Vec<u8> {
+    Statement::sign(&Payload::Run(run(number)), &key(1)).unwrap()
+}
+
+pub fn prediction(run: RunId, first: u64, end: u64) -> Prediction {
+    Prediction {
+        run,
+        steps: Steps { first, end },
+        seal: Seal([first as u8; 32]),
+        reveal_by: 4_000_000_000,
+        open: None,
+    }
+}
+
+pub fn prediction_statement(run: RunId, first: u64, end: u64, signer: u8) -> Vec<u8> {
+    Statement::sign(&Payload::Prediction(prediction(run, first, end)), &key(signer)).unwrap()
+}
+
+pub fn opening_statement(run: RunId, prediction: EntryDigest, body: &[u8], signer: u8) -> Vec<u8> {
+    let open = OpenBody { salt: Salt([9; 32]), body: AttachmentName::of(body) };
+    Statement::sign(&Payload::Opening(Opening { run, prediction, open }), &key(signer)).unwrap()
+}
+
+pub fn receipt_statement(run: RunId, rank: u64, checkpoint: &[u8]) -> Vec<u8> {
+    let receipt = Receipt {
+        run,
+        steps: Steps { first: 0, end: 100 },
+        devices: 4,
+        rank,
+        simulated: true,
+        facts: DeviceFacts {
+            name: "<b>card & co</b>".to_owned(),
+            architecture: "x86_64".to_owned(),
+            driver: "none".to_owned(),
+            units: 2,
+            kernels: "1".to_owned(),
+        },
+        checkpoint: checkpoint.to_vec(),
+        answer: None,
+        body: AttachmentName::of(b"receipt body"),
+    };
+    Statement::sign(&Payload::Receipt(Box::new(receipt)), &key(10 + rank as u8)).unwrap()
+}
+
+pub fn verdict_statement(run: RunId, prediction: EntryDigest, receipts: Vec<EntryDigest>) -> Vec<u8> {
+    let finding = Finding {
+        device: key(11).public(),
+        rank: 1,
+        phase: Phase::Leaf,
+        peer: None,
+        leaf: Some(1),
+        operation: Some("h.0.mlp.up".to_owned()),
+        tensor: Some("activation".to_owned()),
+        word: Some(WrongWord { element: 77, expected: 1.0_f32.to_bits(), found: 1.5_f32.to_bits() }),
+        cause: Cause::Fault,
+        note: "one bit".to_owned(),
+    };
+    let verdict = Verdict {
+        run,
+        prediction,
+        opening: None,
+        receipts,
+        steps: Steps { first: 0, end: 100 },
+        outcome: Outcome::Diverge,
+        step: Some(17),
+        findings: vec![finding],
+        missing: vec![],
+        simulated: true,
+        answer: None,
+        evidence: vec![],
+    };
+    Statement::sign(&Payload::Verdict(Box::new(verdict)), &key(1)).unwrap()
+}
+
+/// An HTTP answer.
+#[derive(Debug)]
+pub struct Answer {
+    pub status: u16,
+    pub head: String,
+    pub body: Vec<u8>,
+}
+
+impl Answer {
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.head.lines().find_map(|line| {
+            let (found, value) = line.split_once(": ")?;
+            found.eq_ignore_ascii_case(name).then_some(value)
+        })
+    }
+
+    pub fn text(&self) -> &str {
+        std::str::from_utf8(&self.body).unwrap()
+    }
+}
+
+/// One request on a connection of its own.
+pub fn request(
+    address: SocketAddr,
+    method: &str,
+    path: &str,
+    headers: &str,
+    body: &[u8],
+) -> io::Result<Answer> {
+    let mut stream = TcpStream::connect(address)?;
+    let length = body.len();
+    let head = format!("{method} {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n{headers}");
+    stream.write_all(format!("{head}Content-Length: {length}\r\n\r\n").as_bytes())?;
+    // A server that refuses a body may close before all of it is sent; its answer still counts.
+    let sent = stream.write_all(body);
+    let answer = read_answer(&mut stream);
+    if answer.is_err() {
+        sent?;
+    }
+    answer
+}
+
+pub fn read_answer(stream: &mut TcpStream) -> io::Result<Answer> {
+    let mut bytes = Vec::new();
+    let read = stream.read_to_end(&mut bytes);
+    let split = bytes.windows(4).position(|window| window == b"\r\n\r\n");
+    let Some(split) = split else {
+        read?;
+        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "no answer"));
+    };
+    let head = String::from_utf8_lossy(&bytes[..split]).into_owned();
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
+    let status = status.ok_or_else(|| io::Error::other("no status"))?;
+    let answer = Answer { status, head, body: bytes[split + 4..].to_vec() };
+    let length: Option<usize> = answer.header("content-length").and_then(|length| length.parse().ok());
+    if length.is_some_and(|length| length > answer.body.len()) {
+        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the answer was cut short"));
+    }
+    Ok(answer)
+}
+
+pub fn get(address: SocketAddr, path: &str) -> Answer {
+    request(address, "GET", path, "", b"").unwrap()
+}
+
+pub fn submit(address: SocketAddr, statement: &[u8]) -> Answer {
+    request(address, "POST", "/entries", "Content-Type: application/cose\r\n", statement).unwrap()
+}
+
+pub const ORIGIN: &str = "example.com/ledger-test";
+
+pub fn options(data: &Path) -> Options {
+    let listen = "127.0.0.1:0".parse().unwrap();
+    Options { data: data.to_owned(), listen, origin: Some(ORIGIN.to_owned()), limits: Limits::default() }
+}
+
+pub fn served(data: &Path) -> Running {
+    start(options(data)).unwrap()
+}
+
+/// The server as a process of its own.
+pub struct Process {
+    pub child: Child,
+    pub address: SocketAddr,
+    pub verifier_key: String,
+}
+
+impl Process {
+    pub fn start(data: &Path) -> Process {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_ledger"))
+            .args(["serve", "--listen", "0", "--origin", ORIGIN, "--data"])
+            .arg(data)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut value = |name: &str| {
+            let line = lines.next().expect("the server did not start").unwrap();
+            line.strip_prefix(name).unwrap_or_else(|| panic!("{line:?}, expected {name:?}")).to_owned()
+        };
+        let address = value("address: ").parse().unwrap();
+        let verifier_key = value("verifier key: ");
+        value("browse at ");
+        Process { child, address, verifier_key }
+    }
+
+    /// SIGKILL: the process gets no chance to do anything.
+    pub fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// SIGTERM, and the exit status.
+    pub fn terminate(mut self) -> Option<i32> {
+        let sent = Command::new("kill").arg("-TERM").arg(self.child.id().to_string()).status().unwrap();
+        assert!(sent.success());
+        self.child.wait().unwrap().code()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // No test leaves a server behind, whatever became of it. One that has ended already is not signalled.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
