@@ -68,6 +68,8 @@ impl Files {
 
 fn replace(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     let folder = path.parent().ok_or_else(|| io::Error::other("a file without a folder"))?;
+    // A bare name stands in the current folder.
+    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
     let name = path.file_name().ok_or_else(|| io::Error::other("a file without a name"))?;
     ensure_folder(folder)?;
     // Each path has one writer, so the temporary name is fixed and a leftover of a crash is simply overwritten.

@@ -25,7 +25,7 @@ pub fn open_key(store: &Store, origin: Option<&str>) -> Result<SigningKey, LogEr
 }
 
 fn open_secret(store: &Store, origin: Option<&str>) -> Result<SigningKey, LogError> {
-    let path = store.path("key");
+    let path = store.path("log.key");
     let wrong = |source| LogError::Key { path: path.clone(), source };
     if let Some(bytes) = read_optional(&path).map_err(LogError::io(&path))? {
         let key = SigningKey::parse_secret_text(&String::from_utf8_lossy(&bytes)).map_err(wrong)?;

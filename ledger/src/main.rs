@@ -97,7 +97,7 @@ fn serve(options: Options, address_file: Option<PathBuf>) -> anyhow::Result<()> 
 }
 
 fn fsck(data: PathBuf) -> anyhow::Result<()> {
-    anyhow::ensure!(data.join("key").is_file(), "{} holds no log", data.display());
+    anyhow::ensure!(data.join("log.key").is_file(), "{} holds no log", data.display());
     let _lock = FolderLock::take(&data)?;
     let store = Arc::new(Store::new(&data, Files::default()));
     let key = Arc::new(open_key(&store, None)?);

@@ -61,8 +61,9 @@ fn the_binary_prints_where_it_is_and_stops_on_sigterm() {
     assert!(server.verifier_key.starts_with(ORIGIN));
     assert_eq!(submit(server.address, &run_statement(0)).status, 201);
     assert_eq!(server.terminate(), Some(0));
-    let mode =
-        std::os::unix::fs::PermissionsExt::mode(&folder.path().join("key").metadata().unwrap().permissions());
+    let mode = std::os::unix::fs::PermissionsExt::mode(
+        &folder.path().join("log.key").metadata().unwrap().permissions(),
+    );
     assert_eq!(mode & 0o777, 0o600);
 }
 
@@ -191,7 +192,7 @@ fn tiles_that_agree_with_one_another_but_not_with_what_was_signed_are_refused() 
     log_of(&log, 0..3);
     // Another log of the same key and length, whole in itself.
     std::fs::create_dir(&other).unwrap();
-    std::fs::copy(log.join("key"), other.join("key")).unwrap();
+    std::fs::copy(log.join("log.key"), other.join("log.key")).unwrap();
     log_of(&other, 10..13);
     std::fs::remove_dir_all(log.join("tile")).unwrap();
     copy_folder(&other.join("tile"), &log.join("tile"));

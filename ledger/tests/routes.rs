@@ -152,7 +152,7 @@ fn what_is_not_there_or_malformed_is_a_problem_and_not_cached() {
     problem(&get(address, &format!("/run/{digest}")), 404, "not in this log");
     problem(&get(address, &format!("/attachments/{digest}")), 404, "not on this server");
     problem(&get(address, "/attachments/..%2f..%2fkey"), 400, "64 lower-case");
-    problem(&get(address, "/tile/../key"), 404, "");
+    problem(&get(address, "/tile/../log.key"), 404, "");
     problem(&get(address, "/tile/0/000"), 404, "has no tile");
     problem(&get(address, "/tile/0/00"), 404, "not of the form");
     problem(&get(address, "/proof/1.tlog-proof"), 404, "leaf index 1 is not in a tree of 1 leaves");

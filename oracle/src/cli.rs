@@ -12,7 +12,7 @@ use step::setup::Setup;
 #[command(
     version,
     after_help = "Example:\n  oracle init run.toml\n  oracle plan --run run.toml\n  oracle predict --run \
-                                 run.toml --steps 0..3 --commit --ledger http://127.0.0.1:4160 --log-key log.pub"
+                                 run.toml --steps 0..3 --commit --ledger http://127.0.0.1:7180 --log-key log.pub"
 )]
 pub struct Cli {
     #[command(subcommand)]
@@ -35,8 +35,8 @@ enum Command {
     ///
     /// Interrupted work goes on from its last snapshot when the same command is given again.
     #[command(
-        after_help = "Example:\n  oracle predict --run run.toml --steps 0..300 --out prediction-of-july --commit \\\n      \
-                            --ledger https://log.example --log-key log.pub"
+        after_help = "Example:\n  oracle predict --run run.toml --steps 0..300 --out july --commit \\\n      \
+                            --ledger http://log.example --log-key log.pub"
     )]
     Predict(PredictArgs),
 }

@@ -86,20 +86,14 @@ impl Folder {
     }
 
     fn snapshot_path(&self, step: u64) -> PathBuf {
-        self.prediction(&format!("snapshots/step-{step:06}.safetensors"))
+        self.prediction("snapshots").join(snapshot::file_name(step))
     }
 
     /// The latest saved state from which the records `first..` already here go on without a gap, at most at `end`.
     pub fn resume(&self, setup: &Setup, first: u64, end: u64) -> Option<State> {
-        let folder = std::fs::read_dir(self.prediction("snapshots")).ok()?;
-        let mut steps: Vec<u64> = folder
-            .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
-            .filter_map(|name| name.strip_prefix("step-")?.strip_suffix(".safetensors")?.parse().ok())
-            .filter(|step| *step <= end)
-            .collect();
-        steps.sort_unstable();
+        let steps = snapshot::saved_steps(&self.prediction("snapshots"));
         let gapless = |step: u64| (first..step).all(|number| self.record(number).is_some());
-        let step = steps.into_iter().rev().find(|step| gapless(*step))?;
+        let step = steps.into_iter().rfind(|step| *step <= end && gapless(*step))?;
         let state = snapshot::read(&self.snapshot_path(step), &setup.plan.parameters).ok()?;
         (state.step == step).then_some(state)
     }

@@ -65,7 +65,8 @@ impl FoldKey {
         self.pair("fold/table", j)
     }
 
-    /// Factor of a block: the odd numbers f and f'. The coefficients of word `1024 block + j` are `t_j f` and `t'_j f'`.
+    /// Factor of a block: the odd numbers f and f'. The coefficients of word `1024 block + j` are `t_j f` and
+    /// `t'_j f'`.
     pub fn factor(&self, block: u64) -> (u64, u64) {
         self.pair("fold/factor", block)
     }

@@ -1,6 +1,6 @@
 //! A step record: every value a step must produce, as checksums, folds and bits (docs/spec/prediction.md).
 //!
-//! About 600 bytes for 8 leaves and up to 4 devices, so that 300 steps fit in 200 kB.
+//! 721 bytes for 8 leaves and up to 4 devices: 300 steps are 216 kB.
 
 use crate::cbor::Value;
 use crate::digest::{Checksum, MeetingRoot, TraceRoot};

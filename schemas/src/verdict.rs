@@ -115,7 +115,7 @@ impl Phase {
 /// Why, as far as the evidence goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// No known configuration explains it, or one wrong word explains it exactly.
+    /// One wrong word explains it exactly, or every known configuration was tried and none explains it.
     Fault,
     /// The values are those of this other profile.
     Configuration(String),

@@ -118,7 +118,10 @@ pub(crate) fn finding_sentence(finding: &Finding) -> String {
 /// What is known of the cause, in a sentence.
 pub(crate) fn cause_sentence(cause: &Cause) -> String {
     match cause {
-        Cause::Fault => "Cause: fault. No known configuration explains these values.".to_owned(),
+        Cause::Fault => {
+            "Cause: fault. One wrong word explains the difference exactly; no other configuration was tried."
+                .to_owned()
+        }
         Cause::Configuration(profile) => {
             format!("Cause: configuration. The values are those of profile {profile}.")
         }

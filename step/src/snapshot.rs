@@ -222,6 +222,22 @@ fn write_to(path: &Path, layout: &[Parameter], state: &State) -> Result<(), Wron
     Ok(file.sync_all()?)
 }
 
+/// The name of the snapshot before `step`, in a folder of them.
+pub fn file_name(step: u64) -> String {
+    format!("step-{step:06}.safetensors")
+}
+
+/// The steps that a folder holds snapshots of, ascending; none if it cannot be read.
+pub fn saved_steps(folder: &Path) -> Vec<u64> {
+    let names = std::fs::read_dir(folder).into_iter().flatten();
+    let mut steps: Vec<u64> = names
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .filter_map(|name| name.strip_prefix("step-")?.strip_suffix(".safetensors")?.parse().ok())
+        .collect();
+    steps.sort_unstable();
+    steps
+}
+
 /// Reads the state of `layout` from `path`.
 pub fn read(path: &Path, layout: &[Parameter]) -> Result<State, SnapshotError> {
     read_whole(path, layout).map_err(|source| SnapshotError { path: path.to_owned(), source })

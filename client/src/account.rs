@@ -1,0 +1,180 @@
+//! A verdict told to people, and as JSON.
+
+use schemas::verdict::{Finding, Outcome, Verdict, WrongWord};
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+
+/// The verdict in words, a few lines.
+pub fn tell(verdict: &Verdict) -> String {
+    let mut text = String::new();
+    let at = verdict.step.map(|step| format!(" at step {step}")).unwrap_or_default();
+    let meaning = match verdict.outcome {
+        Outcome::Agree => "every compared value equals its prediction",
+        Outcome::Diverge => "some value is not as predicted",
+        Outcome::Invalid => "prediction and receipts agree that the run met a NaN or an infinity",
+        Outcome::Incomplete => "something needed is missing",
+    };
+    let _ = writeln!(text, "{}{at}: {meaning}", verdict.outcome.word());
+    let receipts = verdict.receipts.len();
+    let _ = writeln!(
+        text,
+        "run {}, steps {}, {receipts} receipt{}{}",
+        verdict.run,
+        verdict.steps,
+        if receipts == 1 { "" } else { "s" },
+        if verdict.simulated { " (simulated devices)" } else { "" }
+    );
+    verdict.findings.iter().for_each(|finding| tell_finding(finding, &mut text));
+    for missing in &verdict.missing {
+        let _ = writeln!(text, "missing: {missing}");
+    }
+    // A verdict has an answer only if it came to the answers.
+    let answer = match (verdict.answer, verdict.outcome) {
+        (Some(answer), _) => format!("held against a replay of step {}", answer.step),
+        (None, Outcome::Agree) => {
+            "not held against a replay; for the chosen step, and the same from all".into()
+        }
+        (None, _) => "not held against a replay".into(),
+    };
+    let _ = writeln!(text, "answers to the challenge: {answer}");
+    text
+}
+
+fn tell_finding(finding: &Finding, text: &mut String) {
+    let _ = writeln!(text, "device {} ({})", finding.rank, finding.device);
+    let mut line = |name: &str, value: Option<String>| {
+        if let Some(value) = value {
+            let _ = writeln!(text, "  {name:<10} {value}");
+        }
+    };
+    line("phase", Some(finding.phase.word().into()));
+    line("peer", finding.peer.map(|peer| format!("device {peer}")));
+    line("leaf", finding.leaf.map(|leaf| leaf.to_string()));
+    line("operation", finding.operation.clone());
+    line("tensor", finding.tensor.clone());
+    line("element", finding.word.map(|word| word.element.to_string()));
+    line("bits", finding.word.map(bits));
+    line("cause", Some(finding.cause.to_string()));
+    line("note", Some(finding.note.clone()));
+}
+
+/// Expected and found, as bits and as the f32 they are.
+fn bits(word: WrongWord) -> String {
+    let show = |bits: u32| format!("{bits:#010x} ({:e})", f32::from_bits(bits));
+    let flipped = word.expected ^ word.found;
+    let places: Vec<String> =
+        (0..32).filter(|bit| flipped >> bit & 1 == 1).map(|bit| bit.to_string()).collect();
+    let differ = if places.len() == 1 { "bit" } else { "bits" };
+    format!(
+        "expected {}, found {}: {differ} {} differ{}",
+        show(word.expected),
+        show(word.found),
+        places.join(" "),
+        if places.len() == 1 { "s" } else { "" }
+    )
+}
+
+/// The verdict as JSON.
+pub fn to_json(verdict: &Verdict) -> Value {
+    let texts =
+        |items: &[schemas::digest::EntryDigest]| items.iter().map(|e| e.to_string()).collect::<Vec<_>>();
+    json!({
+        "run": verdict.run.to_string(),
+        "prediction": verdict.prediction.to_string(),
+        "opening": verdict.opening.map(|entry| entry.to_string()),
+        "receipts": texts(&verdict.receipts),
+        "steps": [verdict.steps.first, verdict.steps.end],
+        "outcome": verdict.outcome.word(),
+        "step": verdict.step,
+        "findings": verdict.findings.iter().map(finding_json).collect::<Vec<_>>(),
+        "missing": verdict.missing,
+        "simulated": verdict.simulated,
+        "answer_step": verdict.answer.map(|answer| answer.step),
+        "evidence": verdict.evidence.iter().map(|name| name.sha256.to_string()).collect::<Vec<_>>(),
+    })
+}
+
+fn finding_json(finding: &Finding) -> Value {
+    let word = finding.word.map(|word| {
+        json!({
+            "element": word.element,
+            "expected_bits": format!("{:#010x}", word.expected),
+            "found_bits": format!("{:#010x}", word.found),
+        })
+    });
+    json!({
+        "device": finding.device.to_string(),
+        "rank": finding.rank,
+        "phase": finding.phase.word(),
+        "peer": finding.peer,
+        "leaf": finding.leaf,
+        "operation": finding.operation,
+        "tensor": finding.tensor,
+        "word": word,
+        "cause": finding.cause.to_string(),
+        "note": finding.note,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use schemas::digest::{EntryDigest, RunId};
+    use schemas::key::SecretKey;
+    use schemas::run::Steps;
+    use schemas::verdict::{Cause, Phase};
+
+    fn diverging() -> Verdict {
+        Verdict {
+            run: RunId([1; 32]),
+            prediction: EntryDigest([2; 32]),
+            opening: None,
+            receipts: vec![EntryDigest([3; 32])],
+            steps: Steps { first: 0, end: 9 },
+            outcome: Outcome::Diverge,
+            step: Some(4),
+            findings: vec![Finding {
+                device: SecretKey::from_seed([7; 32]).public(),
+                rank: 0,
+                phase: Phase::Leaf,
+                peer: None,
+                leaf: Some(2),
+                operation: Some("forward.layer0.mlp".into()),
+                tensor: Some("layer0.mlp.out".into()),
+                word: Some(WrongWord { element: 17, expected: 0x3f80_0000, found: 0xbf80_0000 }),
+                cause: Cause::Fault,
+                note: "leaf 2 differs first in tap 9 of 40".into(),
+            }],
+            missing: vec!["device rank 1 of 2: no receipt".into()],
+            simulated: true,
+            answer: None,
+            evidence: vec![],
+        }
+    }
+
+    #[test]
+    fn a_finding_is_told_with_its_bits_and_numbers() {
+        let text = tell(&diverging());
+        for line in [
+            "diverge at step 4: some value is not as predicted\n",
+            "steps 0..9, 1 receipt (simulated devices)\n",
+            "  operation  forward.layer0.mlp\n",
+            "  element    17\n",
+            "  bits       expected 0x3f800000 (1e0), found 0xbf800000 (-1e0): bit 31 differs\n",
+            "  cause      fault\n",
+            "missing: device rank 1 of 2: no receipt\n",
+        ] {
+            assert!(text.contains(line), "{line} in {text}");
+        }
+        assert!(!text.contains("peer"), "absent things are not mentioned");
+    }
+
+    #[test]
+    fn a_verdict_as_json_keeps_bits_as_text() {
+        let value = to_json(&diverging());
+        assert_eq!(value["outcome"], "diverge");
+        assert_eq!(value["findings"][0]["word"]["expected_bits"], "0x3f800000");
+        assert_eq!(value["step"], 4);
+        assert_eq!(value["opening"], Value::Null);
+    }
+}

@@ -1,0 +1,136 @@
+//! Files that are there whole or not at all: written beside their place, made durable, then renamed.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+/// Mode of files that anyone may read.
+pub const PUBLIC: u32 = 0o644;
+/// Mode of files that only their owner may read.
+pub const SECRET: u32 = 0o600;
+
+/// Why a file was not written. Nothing of it is left behind.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write {}: {source}", path.display())]
+pub struct WriteError {
+    /// The file.
+    pub path: PathBuf,
+    /// What the system said.
+    pub source: io::Error,
+}
+
+/// Writes a file, in place of any that is there. When this returns, it is durable.
+pub fn write(path: &Path, bytes: &[u8], mode: u32) -> Result<(), WriteError> {
+    wrap(path, || {
+        let staged = Staged::create(path, bytes, mode)?;
+        // A crash before this line leaves the old file; after it, the new one.
+        fs::rename(&staged.path, path)?;
+        sync_folder_of(path)
+    })
+}
+
+/// Writes a file that must not be there yet; an error of kind `AlreadyExists` if it is.
+pub fn write_new(path: &Path, bytes: &[u8], mode: u32) -> Result<(), WriteError> {
+    wrap(path, || {
+        let staged = Staged::create(path, bytes, mode)?;
+        // Unlike a rename, a link never replaces what is there.
+        fs::hard_link(&staged.path, path)?;
+        sync_folder_of(path)
+    })
+}
+
+fn wrap(path: &Path, work: impl FnOnce() -> io::Result<()>) -> Result<(), WriteError> {
+    work().map_err(|source| WriteError { path: path.to_owned(), source })
+}
+
+/// A file beside its place; removed when dropped, whatever became of it.
+struct Staged {
+    path: PathBuf,
+}
+
+impl Staged {
+    fn create(path: &Path, bytes: &[u8], mode: u32) -> io::Result<Staged> {
+        let mut random = [0; 8];
+        getrandom::fill(&mut random).map_err(|error| io::Error::other(error.to_string()))?;
+        let name = path.file_name().ok_or_else(|| io::Error::other("the path names no file"))?;
+        let mut staged_name = std::ffi::OsString::from(".");
+        staged_name.push(name);
+        staged_name.push(format!(".{}.partial", hex::encode(random)));
+        let staged = Staged { path: path.with_file_name(staged_name) };
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&staged.path)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        Ok(staged)
+    }
+}
+
+impl Drop for Staged {
+    fn drop(&mut self) {
+        // After a rename there is nothing left to remove.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Makes a name in a folder durable.
+fn sync_folder_of(path: &Path) -> io::Result<()> {
+    let folder = match path.parent() {
+        Some(folder) if folder.as_os_str().is_empty() => Path::new("."),
+        Some(folder) => folder,
+        None => Path::new("/"),
+    };
+    File::open(folder)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    fn names(folder: &Path) -> Vec<String> {
+        let mut names: Vec<String> = fs::read_dir(folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn a_file_is_written_whole_with_its_mode_and_replaces_the_old_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run.tally");
+        write(&path, b"old", SECRET).unwrap();
+        write(&path, b"new", PUBLIC).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"new");
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o077, 0o044);
+        write(&path, b"newer", SECRET).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(names(folder.path()), ["run.tally"]);
+    }
+
+    #[test]
+    fn a_new_file_never_replaces_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.key");
+        write_new(&path, b"first", SECRET).unwrap();
+        let error = write_new(&path, b"second", SECRET).unwrap_err();
+        assert_eq!(error.source.kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(fs::read(&path).unwrap(), b"first");
+        assert_eq!(names(folder.path()), ["a.key"]);
+    }
+
+    #[test]
+    fn a_failure_leaves_nothing_behind() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(write(&folder.path().join("absent/file"), b"x", PUBLIC).is_err());
+        // A folder stands where the file should go: the rename fails after the bytes were staged.
+        let taken = folder.path().join("taken");
+        fs::create_dir(&taken).unwrap();
+        fs::write(taken.join("inside"), b"").unwrap();
+        let error = write(&taken, b"x", PUBLIC).unwrap_err();
+        assert!(error.to_string().starts_with("cannot write "), "{error}");
+        assert_eq!(names(folder.path()), ["taken"]);
+        assert!(write(Path::new("/"), b"x", PUBLIC).is_err());
+    }
+}

@@ -1,0 +1,54 @@
+//! `client verify`: a bundle, checked offline.
+
+use crate::account;
+use crate::cli::VerifyArgs;
+use crate::folder::read_file;
+use crate::keyfile;
+use crate::output;
+use schemas::bundle::Bundle;
+use schemas::key::PublicKey;
+use schemas::object::Object as _;
+use serde_json::{Value, json};
+use verify::policy::Policy;
+use verify::report::{Check, Report, State};
+
+/// Runs the command; its status is the report's class.
+pub fn run(args: &VerifyArgs) -> anyhow::Result<u8> {
+    let policy = policy(args)?;
+    let bytes = read_file(&args.file, Bundle::BYTES_MAX as u64)?;
+    let report = verify::bundle::check(&bytes, &policy);
+    if args.json {
+        output::result(&format!("{}\n", to_json(&report)));
+    } else {
+        output::result(&report.to_string());
+    }
+    Ok(report.class as u8)
+}
+
+fn policy(args: &VerifyArgs) -> anyhow::Result<Policy> {
+    let keys = |texts: &[String]| -> anyhow::Result<Vec<PublicKey>> {
+        texts.iter().map(|text| Ok(keyfile::public_key(text)?)).collect()
+    };
+    let log = keyfile::log_key(&args.log_key)?;
+    let (devices, signers) = (keys(&args.device_key)?, keys(&args.verdict_key)?);
+    Ok(Policy::new(log, keys(&args.predictor_key)?, devices, signers)?)
+}
+
+fn to_json(report: &Report) -> Value {
+    let check = |check: &Check| {
+        let (state, what) = match &check.state {
+            State::Holds(what) => ("ok", Some(what)),
+            State::Fails(why) => ("failed", Some(why)),
+            State::NotReached => ("not reached", None),
+        };
+        json!({ "number": check.number, "title": check.title, "state": state, "what": what })
+    };
+    json!({
+        "verified": report.class as u8 == output::YES,
+        "status": report.class as u8,
+        "summary": report.summary(),
+        "checks": report.checks.iter().map(check).collect::<Vec<_>>(),
+        "caveats": report.caveats,
+        "verdict": report.verdict.as_ref().map(account::to_json),
+    })
+}

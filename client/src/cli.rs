@@ -1,0 +1,147 @@
+//! The command line.
+
+use clap::{Args, Parser, Subcommand};
+use std::path::PathBuf;
+
+/// Submits to a log, compares predictions with receipts, and checks the result offline.
+#[derive(Debug, Parser)]
+#[command(name = "client", version, about, subcommand_required = true)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Make a key: NAME.key (secret, mode 0600) and NAME.pub
+    #[command(after_help = "Example:\n  client keygen predictor.key")]
+    Keygen(KeygenArgs),
+    /// Submit a signed statement and print its place in the log
+    #[command(after_help = "Example:\n  client submit run.cose --ledger http://127.0.0.1:7180")]
+    Submit(SubmitArgs),
+    /// Wait until the log covers a prediction, and write the checkpoint that receipts have to answer
+    #[command(after_help = "Example:\n  client challenge --ledger http://127.0.0.1:7180 \\\n    \
+                            --prediction out/prediction --out challenge.note")]
+    Challenge(ChallengeArgs),
+    /// Log the receipts, open the prediction, compare both, log the verdict, and write the bundle
+    #[command(after_help = "\
+Opening a prediction cannot be taken back, and receipts logged after it are not judged: run this when all
+receipts are at hand. Running it again is safe.
+
+Exit status: 0 they agree, 1 they do not (diverge, invalid or incomplete), 2 could not be compared.
+
+Example:
+  client reconcile --ledger http://127.0.0.1:7180 --log-key log.pub --prediction out/prediction \\
+    --receipts receipts --key predictor.key --replay run.toml --out run.tally")]
+    Reconcile(ReconcileArgs),
+    /// Check a bundle offline
+    #[command(after_help = "\
+Exit status: 0 genuine and agreeing, 1 checked and not so, 2 could not be checked.
+
+Example:
+  client verify run.tally --log-key log.pub --predictor-key predictor.pub")]
+    Verify(VerifyArgs),
+    /// Print what a bundle says, without checking any of it
+    #[command(after_help = "Example:\n  client show run.tally")]
+    Show(ShowArgs),
+}
+
+/// Arguments of `client keygen`.
+#[derive(Debug, Args)]
+pub struct KeygenArgs {
+    /// Where the secret key goes; the public key goes beside it, and neither is overwritten
+    pub file: PathBuf,
+}
+
+/// Arguments of `client submit`.
+#[derive(Debug, Args)]
+pub struct SubmitArgs {
+    /// A signed statement
+    pub file: PathBuf,
+    /// Address of the log server
+    #[arg(long, value_name = "URL")]
+    pub ledger: String,
+    /// The log's vkey, or a file that holds it
+    #[arg(long, value_name = "VKEY|FILE")]
+    pub log_key: Option<String>,
+}
+
+/// Arguments of `client challenge`.
+#[derive(Debug, Args)]
+pub struct ChallengeArgs {
+    /// Address of the log server
+    #[arg(long, value_name = "URL")]
+    pub ledger: String,
+    /// The log's vkey, or a file that holds it; without it the server's own is taken
+    #[arg(long, value_name = "VKEY|FILE")]
+    pub log_key: Option<String>,
+    /// The prediction's folder
+    #[arg(long, value_name = "DIR")]
+    pub prediction: PathBuf,
+    /// Where the checkpoint goes
+    #[arg(long, value_name = "FILE")]
+    pub out: PathBuf,
+}
+
+/// Arguments of `client reconcile`.
+#[derive(Debug, Args)]
+pub struct ReconcileArgs {
+    /// Address of the log server
+    #[arg(long, value_name = "URL")]
+    pub ledger: String,
+    /// The log's vkey, or a file that holds it
+    #[arg(long, value_name = "VKEY|FILE")]
+    pub log_key: String,
+    /// The prediction's folder
+    #[arg(long, value_name = "DIR")]
+    pub prediction: PathBuf,
+    /// Folders with receipt-RANK.cose and receipt-RANK.body.cbor
+    #[arg(long, value_name = "DIR", required = true, num_args = 1..)]
+    pub receipts: Vec<PathBuf>,
+    /// The predictor's secret key
+    #[arg(long, value_name = "FILE")]
+    pub key: PathBuf,
+    /// Compute the challenge's step again from this run.toml and hold the answers against it
+    #[arg(long, value_name = "RUN.TOML", conflicts_with = "no_replay")]
+    pub replay: Option<PathBuf>,
+    /// Do not hold the answers against a replay (the default; the verdict says so)
+    #[arg(long)]
+    pub no_replay: bool,
+    /// Where the bundle goes
+    #[arg(long, value_name = "FILE")]
+    pub out: PathBuf,
+    /// Print the verdict as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `client verify`.
+#[derive(Debug, Args)]
+pub struct VerifyArgs {
+    /// A bundle
+    pub file: PathBuf,
+    /// The log's vkey, or a file that holds it
+    #[arg(long, value_name = "VKEY|FILE")]
+    pub log_key: String,
+    /// A predictor's public key, or a file that holds it
+    #[arg(long, value_name = "KEY|FILE", required = true)]
+    pub predictor_key: Vec<String>,
+    /// A device's public key, or a file that holds it; without any, every key is taken, and the report says so
+    #[arg(long, value_name = "KEY|FILE")]
+    pub device_key: Vec<String>,
+    /// The public key of whoever signed the verdict, if it was not the predictor
+    #[arg(long, value_name = "KEY|FILE")]
+    pub verdict_key: Vec<String>,
+    /// Print the report as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `client show`.
+#[derive(Debug, Args)]
+pub struct ShowArgs {
+    /// A bundle
+    pub file: PathBuf,
+}

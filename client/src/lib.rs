@@ -1,0 +1,23 @@
+//! The command that submits, compares and checks; and the parts of it that other commands use.
+//!
+//! [`keyfile`], [`atomic`] and [`ledger`] are for any command that signs statements, writes files or talks to a
+//! log. The rest belongs to the commands of `client`, in path order.
+
+pub mod atomic;
+pub mod keyfile;
+pub mod http;
+pub mod ledger;
+
+pub mod cli;
+pub mod output;
+pub mod folder;
+pub mod submit;
+pub mod challenge;
+pub mod receipts;
+pub mod replay;
+pub mod evidence;
+pub mod reconcile;
+pub mod assemble;
+pub mod account;
+pub mod check;
+pub mod show;

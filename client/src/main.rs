@@ -1,0 +1,45 @@
+//! `client`: submits, compares and checks. Exit status: 0 yes, 1 checked and not so, 2 could not check.
+
+use clap::Parser as _;
+use clap::error::ErrorKind;
+use client::cli::{Cli, Command};
+use client::output::{self, hint_of};
+use client::{challenge, check, reconcile, show, submit};
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return usage(&error),
+    };
+    let result = match cli.command {
+        Command::Keygen(args) => submit::keygen(&args),
+        Command::Submit(args) => submit::run(&args),
+        Command::Challenge(args) => challenge::run(&args),
+        Command::Reconcile(args) => reconcile::run(&args),
+        Command::Verify(args) => check::run(&args),
+        Command::Show(args) => show::run(&args),
+    };
+    match result {
+        Ok(status) => ExitCode::from(status),
+        Err(error) => {
+            output::error(&output::message_of(&error));
+            if let Some(hint) = hint_of(&error) {
+                output::hint(&hint);
+            }
+            ExitCode::from(output::COULD_NOT)
+        }
+    }
+}
+
+/// Help and version are results; anything else is an error in this command's own form.
+fn usage(error: &clap::Error) -> ExitCode {
+    let text = error.render().to_string();
+    if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
+        output::result(&text);
+        return ExitCode::SUCCESS;
+    }
+    let message = text.trim_end().strip_prefix("error: ").unwrap_or(text.trim_end());
+    output::error(message);
+    ExitCode::from(output::COULD_NOT)
+}

@@ -1,0 +1,75 @@
+//! What holds for every object: one value, one encoding, and nothing else is read.
+
+mod sample;
+
+use sample::objects::sample;
+
+#[test]
+fn every_object_is_read_from_the_one_encoding() {
+    for object in sample::all(&sample()) {
+        let what = format!("{}/{}", object.stem, object.name);
+        assert_eq!((object.read)(&object.bytes).as_ref(), Ok(&object.bytes), "{what}");
+        let longer = [&object.bytes[..], &[0]].concat();
+        assert!((object.read)(&longer).is_err(), "{what}: a trailing byte");
+    }
+}
+
+#[test]
+fn every_truncation_is_rejected() {
+    for object in sample::all(&sample()) {
+        for end in 0..object.bytes.len() {
+            assert!(
+                (object.read)(&object.bytes[..end]).is_err(),
+                "{}/{}: cut at {end}",
+                object.stem,
+                object.name
+            );
+        }
+    }
+}
+
+/// A flip is rejected, or it is another value whose one encoding is the flipped bytes; never a second encoding.
+#[test]
+fn every_flipped_bit_is_rejected_or_another_value() {
+    for object in sample::all(&sample()) {
+        let what = format!("{}/{}", object.stem, object.name);
+        let (mut rejected, mut other) = (0, 0);
+        // Every bit of a short object; of a long one, one bit of each byte, a different one from byte to byte.
+        let bits_per_byte = if object.bytes.len() <= 2048 { 8 } else { 1 };
+        for i in 0..object.bytes.len() * bits_per_byte {
+            let bit = if bits_per_byte == 8 { i } else { 8 * i + i % 8 };
+            let mut flipped = object.bytes.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            match (object.read)(&flipped) {
+                Ok(again) => {
+                    assert_eq!(again, flipped, "{what}: bit {bit} gives a second encoding");
+                    other += 1;
+                }
+                Err(_) => rejected += 1,
+            }
+        }
+        assert!(rejected > 0, "{what}");
+        assert_eq!(object.stem == "statement", other == 0, "{what}: {other} flips were read");
+    }
+}
+
+/// Limits come first: not even a header is read of an input that is too long or empty.
+#[test]
+fn an_empty_input_is_an_error() {
+    for object in sample::all(&sample()) {
+        let message = (object.read)(&[]).unwrap_err();
+        assert!(message.ends_with(": not well-formed CBOR at byte 0: end of input bytes"), "{message}");
+    }
+}
+
+/// docs/spec/prediction.md states it.
+#[test]
+fn a_record_of_eight_leaves_and_four_devices_has_721_bytes() {
+    let mut record = sample().body.records[0].clone();
+    record.traces = [&record.traces[..], &record.traces].concat();
+    record.losses = [&record.losses[..], &record.losses].concat();
+    let outcome = record.outcome.as_mut().unwrap();
+    outcome.nodes = vec![outcome.reduced; 7];
+    assert_eq!((record.traces.len(), record.losses.len()), (8, 8));
+    assert_eq!(schemas::cbor::encode(&record.to_value()).len(), 721);
+}

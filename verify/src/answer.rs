@@ -1,0 +1,97 @@
+//! Phase `answer`: the keyed folds of the step that the challenge chose.
+//!
+//! Looked at only when everything else agrees. That an answer is for the chosen step, and that devices with one
+//! challenge give one answer, needs no replay; that it is the right one does.
+
+use crate::case::{Case, missing_line, note};
+use crate::receipt::Admitted;
+use schemas::challenge::chosen_step;
+use schemas::receipt::Answer;
+use schemas::verdict::{Cause, Finding, Phase};
+
+/// Findings and missing things about the answers of receipts in rank order, and the step they are about.
+#[derive(Default)]
+pub(crate) struct Answers {
+    pub(crate) findings: Vec<Finding>,
+    pub(crate) missing: Vec<String>,
+    pub(crate) step: Option<u64>,
+}
+
+pub(crate) fn judge(case: &Case, receipts: &[&Admitted]) -> Answers {
+    let mut answers = Answers::default();
+    let expected = case.answer.filter(|expected| {
+        let unusable = unusable(case, receipts, *expected);
+        let usable = unusable.is_none();
+        answers.missing.extend(unusable);
+        usable
+    });
+    for admitted in receipts {
+        let step = chosen_step(admitted.receipt().challenge(), case.steps);
+        if let Some(what) = wrong(expected, admitted, step) {
+            answers.findings.push(finding(admitted, what));
+            answers.step = Some(answers.step.map_or(step, |earlier| earlier.min(step)));
+        }
+    }
+    if answers.findings.is_empty() && case.answer.is_none() {
+        answers.missing.extend(unequal(receipts));
+    }
+    answers
+}
+
+/// Why one expected answer cannot be held against all receipts: it would accuse devices of its own mistake.
+fn unusable(case: &Case, receipts: &[&Admitted], expected: Answer) -> Option<String> {
+    let mut challenges = receipts.iter().map(|admitted| admitted.receipt().challenge());
+    let first = challenges.next()?;
+    if challenges.any(|other| other != first) {
+        return Some("one replayed answer for each challenge: the receipts answer different ones".into());
+    }
+    let step = chosen_step(first, case.steps);
+    (expected.step != step).then(|| {
+        format!("the replayed answer of step {step}, which the challenge chose; found step {}", expected.step)
+    })
+}
+
+fn wrong(expected: Option<Answer>, admitted: &Admitted, step: u64) -> Option<String> {
+    let Some(answer) = admitted.receipt().answer else {
+        return Some(format!("it does not answer the challenge, which chose step {step}"));
+    };
+    if answer.step != step {
+        return Some(format!("it answers for step {}, the challenge chose step {step}", answer.step));
+    }
+    expected.filter(|expected| *expected != answer).map(|expected| describe(expected, answer))
+}
+
+fn describe(expected: Answer, found: Answer) -> String {
+    let show = |answer: Answer| format!("step {} {:?} {:?}", answer.step, answer.reduced, answer.parameters);
+    format!("its answer is not the replayed one: expected {}, found {}", show(expected), show(found))
+}
+
+/// Receipts under one challenge must give one answer; without a replay it is open which of them is right.
+fn unequal(receipts: &[&Admitted]) -> Option<String> {
+    receipts.iter().enumerate().find_map(|(at, one)| {
+        let other = receipts[at + 1..].iter().find(|other| {
+            other.receipt().challenge() == one.receipt().challenge()
+                && other.receipt().answer != one.receipt().answer
+        })?;
+        Some(missing_line(format!(
+            "ranks {} and {} answer one challenge differently: a replay of its step",
+            one.receipt().rank,
+            other.receipt().rank
+        )))
+    })
+}
+
+fn finding(admitted: &Admitted, what: String) -> Finding {
+    Finding {
+        device: admitted.device(),
+        rank: admitted.receipt().rank,
+        phase: Phase::Answer,
+        peer: None,
+        leaf: None,
+        operation: None,
+        tensor: None,
+        word: None,
+        cause: Cause::Undetermined,
+        note: note(what),
+    }
+}

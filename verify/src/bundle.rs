@@ -1,0 +1,395 @@
+//! Checks a bundle from scratch, offline (docs/spec/bundle.md). The steps have the numbers of that page.
+
+use crate::case::{Case, Decision};
+use crate::entries::{self, Entries, EntriesError};
+use crate::evidence::{Evidence, EvidenceError};
+use crate::policy::Policy;
+use crate::prediction::{PredictionError, read_body, read_plan};
+use crate::receipt::{Admitted, CoverError, Refusal, Terms, admit, check_cover, check_rule};
+use crate::reconcile::{reconcile, refused_of};
+use crate::report::{Class, Report};
+use schemas::attachment::AttachmentName;
+use schemas::bundle::Bundle;
+use schemas::digest::{AttachmentDigest, EntryDigest};
+use schemas::object::{Object, ObjectError};
+use schemas::plan::Plan;
+use schemas::prediction::{OpenBody, PredictionBody};
+use schemas::verdict::{Outcome, Verdict};
+use std::collections::{BTreeMap, BTreeSet};
+use tlog::checkpoint::{Checkpoint, CheckpointError};
+use tlog::note::Verifier as _;
+use tlog::tree::TreeHead;
+
+/// Why a check of a bundle failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+enum Failure {
+    #[error(transparent)]
+    Decode(#[from] ObjectError),
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
+    #[error(transparent)]
+    Entries(#[from] EntriesError),
+    #[error(transparent)]
+    Prediction(#[from] PredictionError),
+    #[error("the opening opens prediction {found}, expected {expected}")]
+    OtherPrediction { expected: EntryDigest, found: EntryDigest },
+    #[error("entry {index}: {source}")]
+    Receipt { index: u64, source: Refusal },
+    #[error(
+        "expected {first} before {second}, found it at index {first_index} and the other at {second_index}"
+    )]
+    Order { first: &'static str, second: &'static str, first_index: u64, second_index: u64 },
+    #[error("expected receipts by ascending rank, found rank {found} after rank {after}")]
+    Ranks { found: u64, after: u64 },
+    #[error("expected covers of the receipts' checkpoints of sizes {expected}, found {found}")]
+    Covers { expected: String, found: String },
+    #[error(transparent)]
+    Cover(#[from] CoverError),
+    #[error("the {what} is not among the attachments: expected {expected} of {bytes} bytes")]
+    NoAttachment { what: String, expected: AttachmentDigest, bytes: u64 },
+    #[error("attachment {0} is named by no entry")]
+    Unnamed(AttachmentDigest),
+    #[error("attachment {name}: {source}")]
+    Evidence { name: AttachmentDigest, source: EvidenceError },
+    #[error("{0}")]
+    Case(#[from] crate::case::CaseError),
+    #[error("the logged verdict's {field} is {found}, the comparison gives {expected}")]
+    Verdict { field: &'static str, expected: String, found: String },
+    #[error("{0}")]
+    Outcome(String),
+}
+
+/// Checks a bundle against a policy.
+pub fn check(bytes: &[u8], policy: &Policy) -> Report {
+    let mut report = Report::new();
+    // The checks end at the first that fails; the report has it.
+    let _ = walk(bytes, policy, &mut report);
+    report
+}
+
+fn walk(bytes: &[u8], policy: &Policy, report: &mut Report) -> Option<()> {
+    let bundle = report.record(1, decode(bytes))?;
+    let head = report.record(2, checkpoint(&bundle, policy))?;
+    report.record(3, inclusions(&bundle, head))?;
+    let entries = report.record(4, statements(&bundle, policy))?;
+    let attachments = Attachments::of(&bundle);
+    let opened = report.record(5, opened(&bundle, &entries, &attachments))?;
+    report.record(6, order(&bundle, &entries, policy, head))?;
+    let named = report.record(7, named(&entries, &opened, &attachments, policy))?;
+    let decision = report.record(8, compare(&entries, &opened, &named))?;
+    report.caveats = caveats(&entries, policy, decision.answers_judged);
+    report.verdict = Some(entries.verdict.object.clone());
+    report.record(9, outcome(&decision))?;
+    report.class = Class::Agreeing;
+    Some(())
+}
+
+/// What a check that holds gives to later ones, and what it covered, in words.
+type Step<T> = Result<(T, String), Failure>;
+
+/// Step 1: the bytes are a bundle of this version.
+fn decode(bytes: &[u8]) -> Step<Bundle> {
+    let bundle = Bundle::decode(bytes)?;
+    let what = format!(
+        "{}: {}, {}, a plan, {}",
+        counted(bytes.len(), "byte"),
+        counted(bundle.entries.len(), "statement"),
+        counted(bundle.covers.len(), "cover"),
+        counted(bundle.attachments.len(), "attachment")
+    );
+    Ok((bundle, what))
+}
+
+/// Step 2: the checkpoint is the log's, by the policy's key.
+fn checkpoint(bundle: &Bundle, policy: &Policy) -> Step<TreeHead> {
+    let log = policy.log();
+    let checkpoint = Checkpoint::open(&bundle.checkpoint, log.name().as_str(), log)?;
+    let what = format!("{}, tree size {}, root {}", log.name(), checkpoint.head.size, checkpoint.head.root);
+    Ok((checkpoint.head, what))
+}
+
+/// Step 3: each entry is in that tree, at its index.
+fn inclusions(bundle: &Bundle, head: TreeHead) -> Step<()> {
+    entries::check_inclusions(bundle, head)?;
+    Ok(((), counted(bundle.entries.len(), "inclusion proof")))
+}
+
+/// Step 4: each entry is a statement with a valid signature, in its role, by a key trusted in that role.
+fn statements(bundle: &Bundle, policy: &Policy) -> Step<Entries> {
+    let entries = entries::open(bundle, policy)?;
+    let what = format!("{} signatures, {} of them devices'", bundle.entries.len(), entries.receipts.len());
+    Ok((entries, what))
+}
+
+/// Attachments by name.
+struct Attachments<'a>(BTreeMap<AttachmentDigest, &'a [u8]>);
+
+impl<'a> Attachments<'a> {
+    fn of(bundle: &'a Bundle) -> Attachments<'a> {
+        let name = |bytes: &'a Vec<u8>| (AttachmentDigest::of(bytes), bytes.as_slice());
+        Attachments(bundle.attachments.iter().map(name).collect())
+    }
+
+    fn find(&self, what: impl Into<String>, name: AttachmentName) -> Result<&'a [u8], Failure> {
+        match self.0.get(&name.sha256) {
+            Some(bytes) if bytes.len() as u64 == name.bytes => Ok(bytes),
+            _ => Err(Failure::NoAttachment { what: what.into(), expected: name.sha256, bytes: name.bytes }),
+        }
+    }
+}
+
+/// The prediction, opened.
+struct Opened {
+    plan: Plan,
+    body: PredictionBody,
+    name: AttachmentName,
+}
+
+/// Step 5: the plan is the run's; salt and body are what was sealed, and fit run and plan.
+fn opened(bundle: &Bundle, entries: &Entries, attachments: &Attachments) -> Step<Opened> {
+    let run = &entries.run.object;
+    let plan = read_plan(run, &bundle.plan)?;
+    let prediction = &entries.prediction;
+    if let Some(opening) = &entries.opening
+        && opening.object.prediction != prediction.digest
+    {
+        let found = opening.object.prediction;
+        return Err(Failure::OtherPrediction { expected: prediction.digest, found });
+    }
+    let OpenBody { salt, body: name } = open_body(entries);
+    let bytes = attachments.find("prediction's body", name)?;
+    let body = read_body(entries.id, run, &prediction.object, salt, bytes)?;
+    let what = format!(
+        "plan {}, {} under seal {}",
+        run.plan,
+        counted(body.records.len(), "step record"),
+        prediction.object.seal
+    );
+    Ok((Opened { plan, body, name }, what))
+}
+
+fn open_body(entries: &Entries) -> OpenBody {
+    let openly = entries.prediction.object.open.as_ref();
+    let later = entries.opening.as_ref().map(|opening| &opening.object.open);
+    openly.or(later).expect("bundle: step 4 saw to it that the prediction is opened").clone()
+}
+
+/// Step 6: run, prediction, receipts, opening and verdict came in this order, and each receipt's challenge is of a
+/// checkpoint that already covered the prediction and is part of the same history.
+fn order(bundle: &Bundle, entries: &Entries, policy: &Policy, head: TreeHead) -> Step<()> {
+    let (prediction, verdict) = (entries.prediction.index, entries.verdict.index);
+    before("run", entries.run.index, "prediction", prediction)?;
+    if let Some(opening) = &entries.opening {
+        before("prediction", prediction, "opening", opening.index)?;
+        before("opening", opening.index, "verdict", verdict)?;
+    }
+    before("prediction", prediction, "verdict", verdict)?;
+    for pair in entries.receipts.windows(2) {
+        let key = |at: usize| (pair[at].object.rank, pair[at].digest);
+        if key(0) >= key(1) {
+            return Err(Failure::Ranks { found: pair[1].object.rank, after: pair[0].object.rank });
+        }
+    }
+    let terms = terms(entries, policy);
+    let mut heads = BTreeMap::new();
+    for receipt in &entries.receipts {
+        let index = receipt.index;
+        let of = check_rule(&receipt.object, index, &terms)
+            .map_err(|source| Failure::Receipt { index, source })?;
+        before("receipt", index, "verdict", verdict)?;
+        // Two checkpoints of one size and different roots cannot both be consistent with the bundle's.
+        heads.entry((of.size.0, *of.root.as_bytes())).or_insert(of);
+    }
+    let found: Vec<u64> = bundle.covers.iter().map(|cover| cover.tree_size).collect();
+    let expected: Vec<u64> = heads.keys().map(|(size, _)| *size).collect();
+    if found != expected {
+        return Err(Failure::Covers { expected: format!("{expected:?}"), found: format!("{found:?}") });
+    }
+    for (cover, old) in bundle.covers.iter().zip(heads.into_values()) {
+        check_cover(cover, old, entries.prediction_leaf, head)?;
+    }
+    let what = format!(
+        "{} after entry {prediction}, answering {} of the same history",
+        counted(entries.receipts.len(), "receipt"),
+        counted(bundle.covers.len(), "checkpoint")
+    );
+    Ok(((), what))
+}
+
+fn before(
+    first: &'static str,
+    first_index: u64,
+    second: &'static str,
+    second_index: u64,
+) -> Result<(), Failure> {
+    match first_index < second_index {
+        true => Ok(()),
+        false => Err(Failure::Order { first, second, first_index, second_index }),
+    }
+}
+
+fn terms<'a>(entries: &'a Entries, policy: &'a Policy) -> Terms<'a> {
+    Terms {
+        run: &entries.run.object,
+        id: entries.id,
+        log: policy.log(),
+        prediction_index: entries.prediction.index,
+        opening_index: entries.opening.as_ref().map(|opening| opening.index),
+    }
+}
+
+/// What receipts and verdict name.
+struct Named {
+    receipts: Vec<Admitted>,
+    evidence: Evidence,
+}
+
+/// Step 7: what entries name is there and can be read, and nothing else is there.
+fn named(entries: &Entries, opened: &Opened, attachments: &Attachments, policy: &Policy) -> Step<Named> {
+    let mut used = BTreeSet::from([opened.name.sha256]);
+    let terms = terms(entries, policy);
+    let mut receipts = Vec::new();
+    for entry in &entries.receipts {
+        let (index, receipt) = (entry.index, &entry.object);
+        let bytes =
+            attachments.find(format!("body of the receipt of rank {}", receipt.rank), receipt.body)?;
+        used.insert(receipt.body.sha256);
+        let admitted = admit(entry.digest, entry.signer, receipt, index, bytes, &terms)
+            .map_err(|source| Failure::Receipt { index, source })?;
+        receipts.push(admitted);
+    }
+    let mut evidence = Evidence::none();
+    for &name in &entries.verdict.object.evidence {
+        let bytes = attachments.find("evidence of the verdict", name)?;
+        used.insert(name.sha256);
+        evidence.add(bytes).map_err(|source| Failure::Evidence { name: name.sha256, source })?;
+    }
+    match attachments.0.keys().find(|name| !used.contains(name)) {
+        Some(name) => Err(Failure::Unnamed(*name)),
+        None => Ok((Named { receipts, evidence }, counted(used.len(), "attachment"))),
+    }
+}
+
+/// Step 8: comparing prediction and receipts from scratch gives the logged verdict, field by field.
+fn compare(entries: &Entries, opened: &Opened, named: &Named) -> Step<Decision> {
+    let logged = &entries.verdict.object;
+    let refused = refused_of(&logged.missing);
+    let case = Case {
+        run: &entries.run.object,
+        plan: &opened.plan,
+        plan_digest: entries.run.object.plan,
+        steps: entries.prediction.object.steps,
+        body: &opened.body,
+        receipts: &named.receipts,
+        refused: &refused,
+        evidence: &named.evidence,
+        answer: logged.answer,
+    };
+    let decision = reconcile(&case)?;
+    let expected = Verdict {
+        run: entries.id,
+        prediction: entries.prediction.digest,
+        opening: entries.opening.as_ref().map(|opening| opening.digest),
+        receipts: entries.receipts.iter().map(|receipt| receipt.digest).collect(),
+        steps: case.steps,
+        outcome: decision.outcome,
+        step: decision.step,
+        findings: decision.findings.clone(),
+        missing: decision.missing.clone(),
+        simulated: decision.simulated,
+        // These two are what the comparison was given.
+        answer: logged.answer,
+        evidence: logged.evidence.clone(),
+    };
+    check_fields(&expected, logged)?;
+    let what = format!(
+        "{} and {} compared again",
+        counted(named.receipts.len(), "receipt"),
+        counted(opened.body.records.len(), "step")
+    );
+    Ok((decision, what))
+}
+
+fn check_fields(expected: &Verdict, logged: &Verdict) -> Result<(), Failure> {
+    macro_rules! same {
+        ($($field:ident),*) => {
+            // All fields are named, so that a new one cannot be forgotten.
+            let Verdict { $($field),* } = expected;
+            $(if *$field != logged.$field {
+                return Err(Failure::Verdict {
+                    field: stringify!($field),
+                    expected: show($field),
+                    found: show(&logged.$field),
+                });
+            })*
+        };
+    }
+    same!(
+        run, prediction, opening, receipts, steps, outcome, step, findings, missing, simulated, answer,
+        evidence
+    );
+    Ok(())
+}
+
+fn show(value: &impl std::fmt::Debug) -> String {
+    let text = format!("{value:?}");
+    match text.chars().count() {
+        0..=600 => text,
+        _ => text.chars().take(600).chain("...".chars()).collect(),
+    }
+}
+
+/// Step 9: the verdict is `agree`.
+fn outcome(decision: &Decision) -> Step<()> {
+    let at = decision.step.map(|step| format!(" at step {step}")).unwrap_or_default();
+    match decision.outcome {
+        Outcome::Agree => Ok(((), "every compared value equals its prediction".into())),
+        Outcome::Diverge => {
+            let devices: Vec<String> = decision
+                .findings
+                .iter()
+                .map(|finding| format!("rank {} in phase {}", finding.rank, finding.phase.word()))
+                .collect();
+            Err(Failure::Outcome(format!("verdict is diverge{at}: {}", devices.join(", "))))
+        }
+        Outcome::Invalid => {
+            let place = decision.invalid_at.as_deref().unwrap_or("an unnamed place");
+            Err(Failure::Outcome(format!("verdict is invalid{at}: a NaN or an infinity, {place}")))
+        }
+        Outcome::Incomplete => {
+            Err(Failure::Outcome(format!("verdict is incomplete: missing {}", decision.missing.join("; "))))
+        }
+    }
+}
+
+fn counted(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+/// What holds only on somebody's word, or not at all.
+fn caveats(entries: &Entries, policy: &Policy, answers_judged: bool) -> Vec<String> {
+    let verdict = &entries.verdict.object;
+    let mut caveats = Vec::new();
+    let mut say = |applies: bool, what: &str| {
+        if applies {
+            caveats.push(what.to_owned());
+        }
+    };
+    say(policy.devices().is_empty(), "no device keys were given: receipts were taken from any key");
+    say(verdict.simulated, "some receipts are of a simulated device, which runs the oracle's own arithmetic");
+    say(
+        entries.prediction.object.open.is_some(),
+        "the prediction was made openly: receipts could have been copied from it",
+    );
+    let (replayed, judged) = (verdict.answer.is_some(), answers_judged);
+    say(judged && !replayed, "the answers to the challenge were not held against a replay");
+    say(
+        judged && replayed,
+        "the expected answer to the challenge is the verdict signer's: nothing here recomputes it",
+    );
+    say(
+        !refused_of(&verdict.missing).is_empty(),
+        "that receipts were refused, and why, is the verdict signer's word: they are not in the bundle",
+    );
+    caveats
+}

@@ -1,0 +1,27 @@
+//! Checking: is it genuine (`verify`), and do prediction and receipts agree (`reconcile`).
+//!
+//! Everything here is a pure function of its arguments: no files, no network, no clock, no randomness. The same
+//! code runs in the command and in the browser. What is found to disagree is a value ([`case::Decision`],
+//! [`report::Report`]); an `Err` means that the inputs could not be compared at all.
+//!
+//! | stage | question | module |
+//! | --- | --- | --- |
+//! | 5 predict | does the opening fit the seal, the plan the run? | [`prediction`] |
+//! | 8 run | may this receipt be judged? | [`receipt`] |
+//! | 9 reconcile | do they agree, and if not, where? | [`evidence`], [`locate`], [`case`], [`reconcile`] |
+//! | 10 bundle | does the whole argument stand? | [`policy`], [`bundle`], [`report`] |
+
+pub mod prediction;
+pub mod receipt;
+pub mod evidence;
+pub mod locate;
+pub mod case;
+mod leaf;
+mod meet;
+mod update;
+mod answer;
+pub mod reconcile;
+pub mod policy;
+mod entries;
+pub mod bundle;
+pub mod report;

@@ -1,0 +1,142 @@
+//! What checking a bundle came to: numbered checks in order, and a class.
+
+use schemas::verdict::Verdict;
+
+/// Titles of the checks, in the order and with the numbers of docs/spec/bundle.md.
+pub const TITLES: [&str; 9] = [
+    "bundle can be read",
+    "checkpoint is signed by the log",
+    "every entry is in the log",
+    "every statement is signed by a key of its role",
+    "plan and opened prediction are those committed to",
+    "prediction came before the receipts, receipts before the opening",
+    "attachments are exactly those named",
+    "comparison gives the logged verdict again",
+    "verdict is agree",
+];
+
+/// What a report comes to; the number is a command's exit status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// Genuine, and prediction and receipts agree.
+    Agreeing = 0,
+    /// Readable, but a check failed or the verdict is another.
+    NotSo = 1,
+    /// Could not be read.
+    CouldNot = 2,
+}
+
+/// How one check went.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It holds; what was checked.
+    Holds(String),
+    /// It does not; what was expected and found.
+    Fails(String),
+    /// An earlier check failed.
+    NotReached,
+}
+
+/// One numbered check.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Check {
+    /// From 1, as in docs/spec/bundle.md.
+    pub number: usize,
+    /// What holds if it holds.
+    pub title: &'static str,
+    /// How it went.
+    pub state: State,
+}
+
+/// The checks of a bundle.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// In order; after one that fails, none is reached.
+    pub checks: Vec<Check>,
+    /// What it all comes to.
+    pub class: Class,
+    /// The logged verdict, once it is known to be what the comparison gives.
+    pub verdict: Option<Verdict>,
+    /// What the checks leave open, in words.
+    pub caveats: Vec<String>,
+}
+
+impl Report {
+    /// No check reached yet. Until all hold, the class is the one that fits the first that does not.
+    pub(crate) fn new() -> Report {
+        let check =
+            |(at, &title): (usize, &&'static str)| Check { number: at + 1, title, state: State::NotReached };
+        Report {
+            checks: TITLES.iter().enumerate().map(check).collect(),
+            class: Class::CouldNot,
+            verdict: None,
+            caveats: Vec::new(),
+        }
+    }
+
+    /// Records how check `number` went; `None` ends the checking.
+    pub(crate) fn record<T, E: std::fmt::Display>(
+        &mut self,
+        number: usize,
+        result: Result<(T, String), E>,
+    ) -> Option<T> {
+        let check = &mut self.checks[number - 1];
+        assert!(check.state == State::NotReached, "report: check {number} recorded twice");
+        match result {
+            Ok((value, what)) => {
+                check.state = State::Holds(what);
+                // What can be read and then fails is a "no".
+                self.class = Class::NotSo;
+                Some(value)
+            }
+            Err(error) => {
+                check.state = State::Fails(error.to_string());
+                None
+            }
+        }
+    }
+
+    /// The first check that fails.
+    pub fn failure(&self) -> Option<&Check> {
+        self.checks.iter().find(|check| matches!(check.state, State::Fails(_)))
+    }
+
+    /// One line for the whole: `verified: ...` or `not verified: ...`.
+    pub fn summary(&self) -> String {
+        match (self.class, self.failure()) {
+            (Class::Agreeing, _) => {
+                let verdict = self.verdict.as_ref().expect("report: an agreeing report has a verdict");
+                let receipts = verdict.receipts.len();
+                format!(
+                    "verified: steps {} of run {} agree with their prediction in {receipts} receipt{}",
+                    verdict.steps,
+                    verdict.run,
+                    if receipts == 1 { "" } else { "s" }
+                )
+            }
+            (_, Some(Check { number, state: State::Fails(why), .. })) => {
+                format!("not verified: check {number}: {why}")
+            }
+            _ => panic!("report: neither agreeing nor failing"),
+        }
+    }
+}
+
+impl std::fmt::Display for Report {
+    /// The numbered checks, what they leave open, and the summary; each on a line of its own.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for check in &self.checks {
+            let (mark, what) = match &check.state {
+                State::Holds(what) => ("ok", what.as_str()),
+                State::Fails(why) => ("failed", why.as_str()),
+                State::NotReached => ("not reached", ""),
+            };
+            let colon = if what.is_empty() { "" } else { ": " };
+            writeln!(f, "{}. {} [{mark}]{colon}{what}", check.number, check.title)?;
+        }
+        for caveat in &self.caveats {
+            writeln!(f, "note: {caveat}")?;
+        }
+        writeln!(f, "{}", self.summary())
+    }
+}

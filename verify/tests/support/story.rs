@@ -1,0 +1,264 @@
+//! A run told from its first entry to its bundle, with room for other tellings.
+
+use super::log::Log;
+use super::{Vector, World, fold};
+use schemas::attachment::AttachmentName;
+use schemas::bundle::{Bundle, Cover};
+use schemas::challenge::{challenge, chosen_step};
+use schemas::digest::{AttachmentDigest, EntryDigest, Salt};
+use schemas::key::SecretKey;
+use schemas::object::Object as _;
+use schemas::opening::Opening;
+use schemas::prediction::{OpenBody, Prediction};
+use schemas::receipt::{Answer, DeviceFacts, Receipt, ReceiptBody};
+use schemas::statement::{Payload, Statement};
+use schemas::verdict::Verdict;
+use tlog::note::VerifierKey;
+use verify::case::{Case, Decision};
+use verify::evidence::Evidence;
+use verify::policy::Policy;
+use verify::receipt::{Admitted, Refusal, Terms, admit};
+use verify::reconcile::reconcile;
+
+pub const SALT: Salt = Salt([42; 32]);
+
+pub fn predictor_key() -> SecretKey {
+    SecretKey::from_seed([11; 32])
+}
+
+pub fn device_key(rank: u64) -> SecretKey {
+    SecretKey::from_seed([20 + rank as u8; 32])
+}
+
+/// A policy with the predictor's key and any device.
+pub fn policy(log: &VerifierKey) -> Policy {
+    Policy::new(log.clone(), vec![predictor_key().public()], vec![], vec![]).unwrap()
+}
+
+/// One logged receipt.
+pub struct Logged {
+    pub index: u64,
+    pub entry: EntryDigest,
+    pub receipt: Receipt,
+    pub signer: SecretKey,
+    pub body: Vec<u8>,
+}
+
+/// What has been logged so far.
+pub struct Story {
+    pub log: Log,
+    pub run_index: u64,
+    pub prediction_index: u64,
+    pub prediction: Option<Prediction>,
+    pub opening_index: Option<u64>,
+    pub receipts: Vec<Logged>,
+    pub verdict_index: Option<u64>,
+    pub evidence: Vec<Vec<u8>>,
+}
+
+impl Story {
+    pub fn new() -> Story {
+        Story {
+            log: Log::new("log.example/test", 1),
+            run_index: 0,
+            prediction_index: 0,
+            prediction: None,
+            opening_index: None,
+            receipts: vec![],
+            verdict_index: None,
+            evidence: vec![],
+        }
+    }
+
+    /// Everything, for these bodies, with evidence and expected answer.
+    pub fn whole(world: &World, bodies: &[ReceiptBody], evidence: Vec<Vec<u8>>, replayed: bool) -> Story {
+        let mut story = Story::new();
+        story.log_run(world);
+        story.log.append(b"somebody else's".to_vec());
+        story.log_prediction(world, false);
+        let note = story.log.checkpoint(story.log.size());
+        for body in bodies {
+            let receipt = story.receipt(world, bodies.len() as u64, body, &note);
+            story.log_receipt(receipt, body, device_key(body.rank));
+        }
+        story.log_opening(world);
+        story.evidence = evidence;
+        let answer = replayed.then(|| honest_answer(world, &note));
+        story.log_verdict(world, answer);
+        story
+    }
+
+    pub fn sign(&mut self, payload: Payload, key: &SecretKey) -> u64 {
+        self.log.append(Statement::sign(&payload, key).unwrap())
+    }
+
+    pub fn log_run(&mut self, world: &World) {
+        self.run_index = self.sign(Payload::Run(world.run.clone()), &predictor_key());
+    }
+
+    pub fn log_prediction(&mut self, world: &World, openly: bool) {
+        let open = openly.then(|| open_body(world));
+        let seal = world.body.seal(SALT);
+        let prediction =
+            Prediction { run: world.id, steps: world.steps, seal, reveal_by: 2_000_000_000, open };
+        self.prediction = Some(prediction.clone());
+        self.prediction_index = self.sign(Payload::Prediction(prediction), &predictor_key());
+    }
+
+    pub fn log_opening(&mut self, world: &World) {
+        let prediction = self.digest(self.prediction_index);
+        let opening = Opening { run: world.id, prediction, open: open_body(world) };
+        self.opening_index = Some(self.sign(Payload::Opening(opening), &predictor_key()));
+    }
+
+    pub fn receipt(&self, world: &World, devices: u64, body: &ReceiptBody, note: &[u8]) -> Receipt {
+        Receipt {
+            run: world.id,
+            steps: world.steps,
+            devices,
+            rank: body.rank,
+            simulated: true,
+            facts: DeviceFacts {
+                name: "toy".into(),
+                architecture: "toy".into(),
+                driver: "1".into(),
+                units: 1,
+                kernels: "v".into(),
+            },
+            checkpoint: note.to_vec(),
+            answer: Some(honest_answer(world, note)),
+            body: AttachmentName::of(&body.encode()),
+        }
+    }
+
+    pub fn log_receipt(&mut self, receipt: Receipt, body: &ReceiptBody, signer: SecretKey) {
+        let index = self.sign(Payload::Receipt(Box::new(receipt.clone())), &signer);
+        let entry = self.digest(index);
+        self.receipts.push(Logged { index, entry, receipt, signer, body: body.encode() });
+    }
+
+    pub fn digest(&self, index: u64) -> EntryDigest {
+        EntryDigest::of(&self.log.entries[index as usize])
+    }
+
+    pub fn terms<'a>(&'a self, world: &'a World) -> Terms<'a> {
+        Terms {
+            run: &world.run,
+            id: world.id,
+            log: self.log.key(),
+            prediction_index: self.prediction_index,
+            opening_index: self.opening_index,
+        }
+    }
+
+    pub fn admit(&self, world: &World, logged: &Logged) -> Result<Admitted, Refusal> {
+        let terms = self.terms(world);
+        admit(logged.entry, logged.signer.public(), &logged.receipt, logged.index, &logged.body, &terms)
+    }
+
+    pub fn admitted(&self, world: &World) -> Vec<Admitted> {
+        self.receipts.iter().map(|logged| self.admit(world, logged).unwrap()).collect()
+    }
+
+    pub fn decision(&self, world: &World, answer: Option<Answer>) -> Decision {
+        let mut evidence = Evidence::none();
+        self.evidence.iter().for_each(|bytes| evidence.add(bytes).unwrap());
+        decide(world, &self.admitted(world), &[], &evidence, answer)
+    }
+
+    pub fn verdict(&self, world: &World, answer: Option<Answer>) -> Verdict {
+        let decision = self.decision(world, answer);
+        let mut receipts: Vec<&Logged> = self.receipts.iter().collect();
+        receipts.sort_by_key(|logged| (logged.receipt.rank, logged.entry));
+        Verdict {
+            run: world.id,
+            prediction: self.digest(self.prediction_index),
+            opening: self.opening_index.map(|index| self.digest(index)),
+            receipts: receipts.iter().map(|logged| logged.entry).collect(),
+            steps: world.steps,
+            outcome: decision.outcome,
+            step: decision.step,
+            findings: decision.findings,
+            missing: decision.missing,
+            simulated: decision.simulated,
+            answer,
+            evidence: self.evidence.iter().map(|bytes| AttachmentName::of(bytes)).collect(),
+        }
+    }
+
+    pub fn log_verdict(&mut self, world: &World, answer: Option<Answer>) {
+        let verdict = self.verdict(world, answer);
+        self.log_verdict_of(verdict);
+    }
+
+    pub fn log_verdict_of(&mut self, verdict: Verdict) {
+        self.verdict_index = Some(self.sign(Payload::Verdict(Box::new(verdict)), &predictor_key()));
+    }
+
+    pub fn bundle(&self, world: &World) -> Bundle {
+        let size = self.log.size();
+        let mut receipts: Vec<&Logged> = self.receipts.iter().collect();
+        receipts.sort_by_key(|logged| (logged.receipt.rank, logged.entry));
+        let mut indexes = vec![self.run_index, self.prediction_index];
+        indexes.extend(self.opening_index);
+        indexes.extend(receipts.iter().map(|logged| logged.index));
+        indexes.extend(self.verdict_index);
+        let mut sizes: Vec<u64> = receipts.iter().map(|logged| checkpoint_size(&logged.receipt)).collect();
+        sizes.sort();
+        sizes.dedup();
+        let cover = |tree_size: u64| Cover {
+            tree_size,
+            inclusion: self.log.inclusion(self.prediction_index, tree_size),
+            consistency: self.log.consistency(tree_size, size),
+        };
+        let mut attachments: Vec<Vec<u8>> = vec![world.body.encode()];
+        attachments.extend(receipts.iter().map(|logged| logged.body.clone()));
+        attachments.extend(self.evidence.clone());
+        attachments.sort_by_key(|bytes| AttachmentDigest::of(bytes));
+        attachments.dedup();
+        Bundle {
+            checkpoint: self.log.checkpoint(size),
+            entries: indexes.into_iter().map(|index| self.log.proven(index, size)).collect(),
+            covers: sizes.into_iter().map(cover).collect(),
+            plan: world.plan.encode(),
+            attachments,
+        }
+    }
+}
+
+fn open_body(world: &World) -> OpenBody {
+    OpenBody { salt: SALT, body: AttachmentName::of(&world.body.encode()) }
+}
+
+fn checkpoint_size(receipt: &Receipt) -> u64 {
+    std::str::from_utf8(&receipt.checkpoint).unwrap().lines().nth(1).unwrap().parse().unwrap()
+}
+
+/// The answer of a device that holds the predicted tensors.
+pub fn honest_answer(world: &World, note: &[u8]) -> Answer {
+    let challenge = challenge(world.id, note);
+    let step = chosen_step(challenge, world.steps);
+    let keyed = |vector| fold(challenge.into(), &world.vector(step, vector));
+    Answer { step, reduced: keyed(Vector::Reduced), parameters: keyed(Vector::Parameters) }
+}
+
+pub fn decide(
+    world: &World,
+    receipts: &[Admitted],
+    refused: &[String],
+    evidence: &Evidence,
+    answer: Option<Answer>,
+) -> Decision {
+    let case = Case {
+        run: &world.run,
+        plan: &world.plan,
+        plan_digest: world.plan_digest(),
+        steps: world.steps,
+        body: &world.body,
+        receipts,
+        refused,
+        evidence,
+        answer,
+    };
+    reconcile(&case).unwrap()
+}
