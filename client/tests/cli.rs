@@ -125,7 +125,7 @@ fn a_log_that_is_not_there_is_an_error_with_a_hint_and_leaves_no_file() {
 }
 
 fn some_run() -> schemas::run::Run {
-    use schemas::digest::{Checksum, ConfigDigest, PlanDigest, ProfileDigest, StateDigest};
+    use schemas::digest::{Checksum, ConfigDigest, PlanDigest, StateDigest};
     schemas::run::Run {
         name: "some".into(),
         profile: "f32-fma".into(),

@@ -114,11 +114,11 @@ fn compute(setup: &Setup, args: &PredictArgs, folder: &Folder) -> anyhow::Result
         if number >= first {
             folder.keep_step(number, &step, !args.no_traces)?;
         }
-        if step.record.non_finite.is_some() {
+        if let Some(at) = step.record.non_finite {
+            let place = describe(&setup.plan, at);
             anyhow::ensure!(
                 number >= first,
-                "step {number} is invalid ({}), before the first step asked for",
-                describe(&setup.plan, step.record.non_finite.expect("predict: just seen"))
+                "step {number} is invalid ({place}), before the first step asked for"
             );
             break;
         }

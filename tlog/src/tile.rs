@@ -318,8 +318,9 @@ mod tests {
     #[test]
     fn other_spellings_of_a_path_are_rejected() {
         let bad = "tile/00/000 tile/64/000 tile/-1/000 tile/+1/000 tile/0/00 tile/0/0000 tile/0/x000/001 \
-                   tile/0/001/002 tile/0/x001 tile/0/000.p/0 tile/0/000.p/256 tile/0/000.p/01 tile/0/000.p/+1 tile/0/000.p/ tile/0/ \
-                   tile/0 tile//000 tile/entries tile/data/000 /tile/0/000 tile/0/000/ tile/0/+01 tile/0/xx01/000 \
+                   tile/0/001/002 tile/0/x001 tile/0/000.p/0 tile/0/000.p/256 tile/0/000.p/01 \
+                   tile/0/000.p/+1 tile/0/000.p/ tile/0/ tile/0 tile//000 tile/entries tile/data/000 \
+                   /tile/0/000 tile/0/000/ tile/0/+01 tile/0/xx01/000 \
                    tile/0/x018/x446/x744/x073/x709/x551/616 tile/0/../000 tile/0/000.p/1.p/1";
         for path in bad.split_whitespace() {
             assert!(Tile::parse(path).is_err(), "{path}");

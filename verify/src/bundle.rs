@@ -348,7 +348,7 @@ fn outcome(decision: &Decision) -> Step<()> {
             let devices: Vec<String> = decision
                 .findings
                 .iter()
-                .map(|finding| format!("rank {} in phase {}", finding.rank, finding.phase.word()))
+                .map(|finding| format!("device {} in phase {}", finding.rank, finding.phase.word()))
                 .collect();
             Err(Failure::Outcome(format!("verdict is diverge{at}: {}", devices.join(", "))))
         }

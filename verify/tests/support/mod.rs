@@ -8,7 +8,7 @@ pub mod story;
 mod tiny_plan;
 
 use schemas::checksum::Dtype;
-use schemas::digest::{Checksum, PlanDigest, ProfileDigest, RunId, StateDigest, digest};
+use schemas::digest::{Checksum, PlanDigest, RunId, StateDigest, digest};
 use schemas::fold::{BLOCK_WORDS, Fold, FoldKey};
 use schemas::object::Object as _;
 use schemas::plan::Plan;

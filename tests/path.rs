@@ -1,0 +1,94 @@
+//! The whole path, from a config to a bundle that a stranger verifies offline: the best introduction to the commands.
+
+use tests::workshop::Workshop;
+
+#[test]
+fn a_run_that_was_predicted_agrees_and_is_verified_offline() {
+    let shop = Workshop::open();
+    shop.write_run("small", 1);
+    let log = shop.ledger();
+
+    // Before: plan, predict, seal, commit.
+    shop.run("oracle", "plan --run small.toml").expect_code(0).expect_text("multiply-accumulates");
+    shop.predict("small", Some(&log)).expect_code(0).expect_text("prediction as entry");
+
+    // The run: a challenge that only now exists, two devices, a receipt each.
+    shop.challenge("small", &log).expect_code(0);
+    shop.devices("small", 2, "receipts", "").expect_code(0);
+
+    // After: compare, open, log, bundle. The step that the challenge chose is computed again.
+    let ended = shop.reconcile("small", &log, "--replay small.toml").expect_code(0);
+    ended.expect_text("agree");
+    // In a browser: the run with its verdict, in words.
+    let run = run_id(&shop);
+    assert!(fetch(&log.url, "/runs").contains(&run));
+    let page = fetch(&log.url, &format!("/runs/{run}"));
+    for word in ["prediction", "receipt", "verdict", "agree"] {
+        assert!(page.contains(word), "{word:?} is not on the run's page:\n{page}");
+    }
+    drop(log);
+
+    // A stranger: one file and two keys; the log is gone.
+    let ended = shop.verify("small.tally").expect_code(0);
+    ended.expect_text("verified").expect_text("simulated");
+    let json =
+        shop.run("client", "verify small.tally --log-key log/log.pub --predictor-key predictor.pub --json");
+    let report: serde_json::Value = serde_json::from_str(&json.expect_code(0).stdout).unwrap();
+    assert_eq!(report["verdict"]["outcome"], "agree", "{report}");
+}
+
+#[test]
+fn a_prediction_interrupted_and_resumed_is_the_same_to_the_bit() {
+    let shop = Workshop::open();
+    shop.write_run("small", 1);
+    let whole = "predict --run small.toml --steps 0..3 --out whole --key predictor.key";
+    shop.run("oracle", whole).expect_code(0);
+    // The first command stands for one that was killed after step 1: it kept a snapshot and a record.
+    shop.run(
+        "oracle",
+        "predict --run small.toml --steps 0..2 --snapshot-every 1 --out parts --key predictor.key",
+    )
+    .expect_code(0);
+    std::fs::remove_file(shop.path("parts/prediction/prediction.cose")).unwrap();
+    std::fs::remove_file(shop.path("parts/prediction/snapshots/step-000002.safetensors")).unwrap();
+    shop.run("oracle", "predict --run small.toml --steps 0..3 --out parts --key predictor.key --threads 1")
+        .expect_code(0)
+        .expect_text("going on from the snapshot before step 1");
+    let read = |folder: &str| std::fs::read(shop.path(&format!("{folder}/prediction/body.cbor"))).unwrap();
+    assert_eq!(read("whole"), read("parts"));
+}
+
+#[test]
+fn an_open_prediction_goes_the_same_way() {
+    let shop = Workshop::open();
+    shop.write_run("open", 1);
+    let log = shop.ledger();
+    let commit = format!("--open --commit --ledger {} --log-key log/log.pub", log.url);
+    shop.run(
+        "oracle",
+        &format!("predict --run open.toml --steps 0..3 --out open --key predictor.key {commit}"),
+    )
+    .expect_code(0);
+    shop.challenge("open", &log).expect_code(0);
+    shop.devices("open", 1, "receipts", "").expect_code(0);
+    shop.reconcile("open", &log, "--no-replay").expect_code(0).expect_text("agree");
+    shop.verify("open.tally").expect_code(0).expect_text("verified");
+}
+
+/// The run's id, from the statement that the oracle wrote.
+fn run_id(shop: &Workshop) -> String {
+    let bytes = std::fs::read(shop.path("small/job/run.cose")).unwrap();
+    schemas::statement::Statement::open(&bytes).unwrap().payload.run().to_string()
+}
+
+/// One GET over a plain socket: the log speaks HTTP/1.1.
+fn fetch(url: &str, path: &str) -> String {
+    use std::io::{Read, Write};
+    let host = url.strip_prefix("http://").unwrap();
+    let mut stream = std::net::TcpStream::connect(host).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    answer
+}

@@ -1,0 +1,142 @@
+//! What must not pass, each told apart by its own message and exit code.
+
+use tests::workshop::{Log, Workshop};
+use verify::bundle::check;
+use verify::policy::Policy;
+use verify::report::Class;
+
+/// A folder with `run/` predicted, committed and run by two devices, and its log.
+fn ready() -> (Workshop, Log) {
+    let shop = Workshop::open();
+    shop.write_run("run", 1);
+    let log = shop.ledger();
+    shop.predict("run", Some(&log)).expect_code(0);
+    shop.challenge("run", &log).expect_code(0);
+    shop.devices("run", 2, "receipts", "").expect_code(0);
+    (shop, log)
+}
+
+#[test]
+fn a_prediction_made_after_the_receipts_is_refused() {
+    let shop = Workshop::open();
+    shop.write_run("run", 1);
+    let log = shop.ledger();
+    // The run alone is logged; the devices answer a checkpoint of that time and log their receipts. Then someone
+    // predicts.
+    shop.predict("run", None).expect_code(0);
+    shop.run("client", &format!("submit run/job/run.cose --ledger {}", log.url)).expect_code(0);
+    std::fs::write(shop.path("run/job/challenge.note"), checkpoint(&log)).unwrap();
+    shop.devices("run", 2, "receipts", "").expect_code(0);
+    for rank in 0..2 {
+        let submit = format!("submit run/receipts/receipt-{rank}.cose --ledger {}", log.url);
+        shop.run("client", &submit).expect_code(0);
+    }
+    shop.predict("run", Some(&log)).expect_code(0);
+    let ended = shop.reconcile("run", &log, "--no-replay").expect_code(1);
+    ended.expect_text("incomplete").expect_text("after the receipt");
+}
+
+#[test]
+fn a_challenge_older_than_the_prediction_is_refused() {
+    let shop = Workshop::open();
+    shop.write_run("run", 1);
+    let log = shop.ledger();
+    let old = checkpoint(&log);
+    shop.predict("run", Some(&log)).expect_code(0);
+    std::fs::write(shop.path("run/job/challenge.note"), old).unwrap();
+    shop.devices("run", 2, "receipts", "").expect_code(0);
+    let ended = shop.reconcile("run", &log, "--no-replay").expect_code(1);
+    ended.expect_text("incomplete").expect_text("older than the prediction");
+}
+
+#[test]
+fn a_challenge_of_another_log_is_refused() {
+    let (shop, log) = ready();
+    let other = Workshop::open();
+    let other_log = other.ledger();
+    std::fs::write(shop.path("run/job/challenge.note"), checkpoint(&other_log)).unwrap();
+    shop.devices("run", 2, "foreign", "").expect_code(0);
+    std::fs::remove_dir_all(shop.path("run/receipts")).unwrap();
+    std::fs::rename(shop.path("run/foreign"), shop.path("run/receipts")).unwrap();
+    shop.reconcile("run", &log, "--no-replay").expect_code(1).expect_text("not signed by this log");
+}
+
+#[test]
+fn a_missing_receipt_is_incomplete() {
+    let (shop, log) = ready();
+    std::fs::remove_file(shop.path("run/receipts/receipt-1.cose")).unwrap();
+    let ended = shop.reconcile("run", &log, "--no-replay").expect_code(1);
+    ended.expect_text("incomplete").expect_text("rank 1");
+    shop.verify("run.tally").expect_code(1).expect_text("incomplete");
+}
+
+#[test]
+fn a_wrong_key_is_told_from_a_damaged_file() {
+    let (shop, log) = ready();
+    shop.reconcile("run", &log, "--no-replay").expect_code(0);
+    shop.verify("run.tally").expect_code(0);
+    shop.run("client", "keygen other.key").expect_code(0);
+    let verify = "verify run.tally --log-key log/log.pub --predictor-key";
+    shop.run("client", &format!("{verify} other.pub")).expect_code(1).expect_text("the run is signed by");
+    let other = Workshop::open();
+    let other_log = other.ledger();
+    drop(other_log);
+    std::fs::copy(other.path("log/log.pub"), shop.path("otherlog.pub")).unwrap();
+    let wrong = "verify run.tally --log-key otherlog.pub --predictor-key predictor.pub";
+    shop.run("client", wrong).expect_code(1).expect_text("checkpoint");
+    let device =
+        "verify run.tally --log-key log/log.pub --predictor-key predictor.pub --device-key other.pub";
+    shop.run("client", device).expect_code(1).expect_text("the receipt is signed by");
+
+    // Could not check: nothing there, not a bundle, cut short, no usable key.
+    shop.run("client", &format!("{verify} predictor.pub").replace("run.tally", "absent.tally"))
+        .expect_code(2);
+    std::fs::write(shop.path("text.tally"), "not a bundle").unwrap();
+    shop.verify("text.tally").expect_code(2).expect_text("bundle");
+    let bytes = std::fs::read(shop.path("run.tally")).unwrap();
+    std::fs::write(shop.path("cut.tally"), &bytes[..bytes.len() / 2]).unwrap();
+    shop.verify("cut.tally").expect_code(2);
+    std::fs::write(shop.path("bad.pub"), "no key\n").unwrap();
+    shop.run("client", &format!("{verify} bad.pub")).expect_code(2).expect_text("key");
+}
+
+#[test]
+fn every_byte_of_a_real_bundle_matters() {
+    let (shop, log) = ready();
+    shop.reconcile("run", &log, "--no-replay").expect_code(0);
+    let bytes = std::fs::read(shop.path("run.tally")).unwrap();
+    let log_key = std::fs::read_to_string(shop.path("log/log.pub")).unwrap();
+    let predictor = std::fs::read_to_string(shop.path("predictor.pub")).unwrap();
+    let policy = Policy::parse(&log_key, &[&predictor], &[], &[]).unwrap();
+    let agrees = |bytes: &[u8]| check(bytes, &policy).class == Class::Agreeing;
+    assert!(agrees(&bytes));
+    for index in 0..bytes.len() {
+        let mut edited = bytes.clone();
+        edited[index] ^= 1 << (index % 8);
+        assert!(!agrees(&edited), "byte {index} of {} was flipped and nobody noticed", bytes.len());
+    }
+}
+
+#[test]
+fn a_second_prediction_by_the_same_key_is_refused() {
+    let (shop, log) = ready();
+    // The same run and steps under a new salt is another statement by the same predictor.
+    let again = format!(
+        "predict --run run.toml --steps 0..3 --out second --key predictor.key --commit --ledger {} \
+         --log-key log/log.pub",
+        log.url
+    );
+    shop.run("oracle", &again).expect_code(2).expect_text("409");
+}
+
+/// The log's current checkpoint, as bytes.
+fn checkpoint(log: &Log) -> Vec<u8> {
+    use std::io::{Read, Write};
+    let host = log.url.strip_prefix("http://").unwrap();
+    let mut stream = std::net::TcpStream::connect(host).unwrap();
+    write!(stream, "GET /checkpoint HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    let body = answer.windows(4).position(|window| window == b"\r\n\r\n").expect("an HTTP answer has a head");
+    answer[body + 4..].to_vec()
+}

@@ -1,0 +1,141 @@
+//! What the specification's fixtures say, the crates do: each was written apart from `schemas`' own test program, and
+//! has to come to the same bytes.
+
+use schemas::config::Config;
+use schemas::digest::Checksum;
+use schemas::fold::FoldKey;
+use schemas::object::Object;
+use schemas::plan::Plan;
+use sha2::{Digest as _, Sha256};
+use std::path::Path;
+use tlog::checkpoint::Checkpoint;
+use tlog::note::{Verifier as _, VerifierKey};
+use verify::policy::Policy;
+use verify::report::Class;
+
+fn fixture(path: &str) -> Vec<u8> {
+    let top = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    std::fs::read(top.join("fixtures").join(path)).unwrap()
+}
+
+fn text(path: &str) -> String {
+    String::from_utf8(fixture(path)).unwrap()
+}
+
+/// docs/spec/plan.md: the fixture was read off the page's lists.
+#[test]
+fn step_derives_the_plan_that_the_page_describes() {
+    let config = Config::from_toml(&text("config/tiny.toml")).unwrap();
+    let page = Plan::decode(&fixture("plan/tiny.cbor")).unwrap();
+    let step = step::plan::derive(&config, page.data.tokens, page.data.dataset).unwrap();
+    for (found, expected) in step.operations.iter().zip(&page.operations) {
+        assert_eq!(found, expected);
+    }
+    assert_eq!(step.tensors, page.tensors);
+    assert_eq!(step.update, page.update);
+    assert_eq!(step.encode(), page.encode());
+}
+
+/// docs/spec/checksum.md: the oracle's code and the device's, which share none, against the known answers.
+#[test]
+fn step_and_device_compute_the_known_checksums_and_folds() {
+    let sums = text("checksum/sums.txt");
+    let mut flat = 0;
+    for line in sums.lines().filter(|line| !line.starts_with('#')) {
+        let [label, checksum, a, b] = line.split("; ").collect::<Vec<_>>()[..] else { panic!("{line}") };
+        let shape = label.strip_prefix("shape [").unwrap().strip_suffix(']').unwrap();
+        let shape: Vec<u64> = shape.split(", ").map(|dimension| dimension.parse().unwrap()).collect();
+        let words = words(label, shape.iter().product());
+        let expected: Checksum = checksum.parse().unwrap();
+        let expected_fold = [a, b].map(|sum| u64::from_str_radix(sum, 16).unwrap());
+        let key = FoldKey([0; 32]);
+
+        assert_eq!(step::checksum::checksum_f32(&shape, &words), expected, "{label}");
+        let folded = step::checksum::FoldTables::new(key, words.len()).fold(&words);
+        assert_eq!([folded.fold.a, folded.fold.b], expected_fold, "{label}");
+        assert!(folded.finite);
+
+        let digested = device::checksum::Coefficients::new(key, words.len() as u64).digest(&words);
+        assert_eq!([digested.sum.fold.a, digested.sum.fold.b], expected_fold, "{label}");
+        if shape.len() == 1 {
+            assert_eq!(digested.sum.checksum, expected, "{label}");
+            flat += 1;
+        }
+    }
+    assert!(flat > 2, "the device's flat vectors are among the shapes");
+}
+
+fn words(label: &str, count: u64) -> Vec<f32> {
+    let word = |i: u64| {
+        let hash = Sha256::new().chain_update(label).chain_update(i.to_le_bytes()).finalize();
+        f32::from_bits(u32::from_le_bytes([hash[0], hash[1], hash[2], hash[3]]) & !(1 << 30))
+    };
+    (0..count).map(word).collect()
+}
+
+/// A NaN is one word, whatever its bits and whoever computes.
+#[test]
+fn every_nan_is_one_word_to_step_and_device() {
+    let key = FoldKey([3; 32]);
+    let sums = [0x7fc0_0000_u32, 0xffc0_0001, 0x7f80_0001].map(|bits| {
+        let words = [1.0, f32::from_bits(bits), 2.0];
+        let digested = device::checksum::Coefficients::new(key, 3).digest(&words);
+        let folded = step::checksum::FoldTables::new(key, 3).fold(&words);
+        let checksum = step::checksum::checksum_f32(&[3], &words);
+        assert_eq!((digested.sum.checksum, digested.sum.fold), (checksum, folded.fold));
+        assert!(!digested.finite && !folded.finite);
+        digested.sum
+    });
+    assert!(sums.iter().all(|sum| *sum == sums[0]));
+}
+
+/// docs/spec/plan.md, "Order": the worked example.
+#[test]
+fn the_data_order_is_that_of_the_page() {
+    let order = step::order::Order::new(41, 4, 42).unwrap();
+    let epoch =
+        |first: u64| (first..first + 10).map(|q| order.window(q).to_string()).collect::<Vec<_>>().join(", ");
+    let page = include_str!("../docs/spec/plan.md").replace('\n', " ");
+    assert!(page.contains(&format!("Epoch 0 reads the windows {}; epoch 1 reads {}.", epoch(0), epoch(10))));
+}
+
+/// docs/spec/profile.md, "Known answers": each line of the table, recomputed.
+#[test]
+fn the_profile_pages_known_answers_are_those_of_step() {
+    use step::number::elementary::{exp, gelu, gelu_backward, log, tanh};
+    let page = include_str!("../docs/spec/profile.md");
+    let number = |x: f32| format!("`0x{:08x}`", x.to_bits());
+    let answers =
+        |x: f32| [x, exp(x), log(x), tanh(x), gelu(x), gelu_backward(x, 1.0)].map(number).join(" | ");
+    for x in [0.0, 1.0, 0.1, 2.5, -3.0, 50.0, -87.0, f32::from_bits(1)] {
+        let line = format!("| {} |", answers(x));
+        assert!(page.contains(&line), "missing: {line}");
+    }
+    let plan = Plan::decode(&fixture("plan/tiny.cbor")).unwrap();
+    let first: Vec<String> =
+        step::init::initial_parameters(&plan, 1, 0.02)[..4].iter().map(|x| number(*x)).collect();
+    assert!(page.contains(&first.join(", ")), "missing: {}", first.join(", "));
+}
+
+/// docs/spec/checkpoint.md: signed by the fixtures' own code, opened by the log's.
+#[test]
+fn tlog_opens_the_fixtures_checkpoints() {
+    let key = VerifierKey::parse(text("checkpoint/log.vkey").trim()).unwrap();
+    for size in [3, 7] {
+        let note = fixture(&format!("checkpoint/size-{size}.txt"));
+        let checkpoint = Checkpoint::open(&note, key.name().as_str(), &key).unwrap();
+        assert_eq!(checkpoint.head.size.0, size);
+    }
+}
+
+/// docs/spec/bundle.md: proofs, signatures, seals and order of the fixture are genuine.
+#[test]
+fn the_fixtures_bundle_verifies() {
+    let statement = |name: &str| fixture(&format!("statement/{name}.cbor"));
+    let signer = |name| schemas::statement::Statement::open(&statement(name)).unwrap().signer.to_string();
+    let (predictor, devices) = (signer("prediction"), [signer("receipt-0"), signer("receipt-1")]);
+    let devices: Vec<&str> = devices.iter().map(String::as_str).collect();
+    let policy = Policy::parse(&text("checkpoint/log.vkey"), &[&predictor], &devices, &[]).unwrap();
+    let report = verify::bundle::check(&fixture("bundle/agree.cbor"), &policy);
+    assert_eq!(report.class, Class::Agreeing, "{report}");
+}

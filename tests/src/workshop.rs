@@ -1,0 +1,191 @@
+//! A temporary folder in which the real commands run against a real log on the loopback interface.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// The workspace's root folder.
+pub fn workspace() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests: the package is in the workspace").to_owned()
+}
+
+/// Folder of the built commands. They are built here first, so that no test runs yesterday's.
+fn binaries() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let build = Command::new(env!("CARGO"))
+            .args(["build", "--quiet", "--workspace", "--bins"])
+            .current_dir(workspace())
+            .status();
+        assert!(build.expect("tests: cargo runs").success(), "the commands do not build");
+        // The test itself is target/debug/deps/NAME-HASH.
+        let test = std::env::current_exe().expect("tests: the test knows its path");
+        test.ancestors().nth(2).expect("tests: the test stands in target/debug/deps").to_owned()
+    })
+}
+
+/// How a command ended.
+#[derive(Debug)]
+pub struct Ended {
+    /// Exit code.
+    pub code: i32,
+    /// Standard output.
+    pub stdout: String,
+    /// Standard error.
+    pub stderr: String,
+}
+
+impl Ended {
+    /// Asserts the exit code; shows everything if it is another.
+    #[track_caller]
+    pub fn expect_code(self, code: i32) -> Ended {
+        assert_eq!(self.code, code, "\n--- stdout\n{}\n--- stderr\n{}", self.stdout, self.stderr);
+        self
+    }
+
+    /// Asserts that both outputs together contain a text. Columns do not matter: spaces in a row count as one.
+    #[track_caller]
+    pub fn expect_text(self, text: &str) -> Ended {
+        let all = format!("--- stdout\n{}\n--- stderr\n{}", self.stdout, self.stderr);
+        let squeezed = all.split(' ').filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ");
+        assert!(squeezed.contains(text), "{text:?} is not in\n{all}");
+        self
+    }
+}
+
+/// A folder and the commands.
+pub struct Workshop {
+    folder: TempDir,
+}
+
+impl Workshop {
+    /// A new empty folder.
+    pub fn open() -> Workshop {
+        Workshop { folder: tempfile::tempdir().expect("tests: a temporary folder") }
+    }
+
+    /// A path in the folder.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// A path in the folder, as text for a command line.
+    pub fn text(&self, name: &str) -> String {
+        self.path(name).to_str().expect("tests: the folder's path is text").to_owned()
+    }
+
+    /// Runs a command in the folder. Arguments are split at spaces.
+    pub fn run(&self, binary: &str, arguments: &str) -> Ended {
+        let output = Command::new(binaries().join(binary))
+            .args(arguments.split_whitespace())
+            .current_dir(self.folder.path())
+            .stdin(Stdio::null())
+            .output()
+            .expect("tests: the command starts");
+        Ended {
+            code: output.status.code().unwrap_or(-1),
+            stdout: String::from_utf8(output.stdout).expect("tests: output is text"),
+            stderr: String::from_utf8(output.stderr).expect("tests: output is text"),
+        }
+    }
+
+    /// Writes `NAME.toml`: a tiny GPT-2 on a small text, three steps of four leaves.
+    pub fn write_run(&self, name: &str, seed: u64) {
+        // The project's own prose: real text that every clone has.
+        std::fs::copy(workspace().join("docs/VERIFY.md"), self.path("corpus.txt"))
+            .expect("tests: the corpus is there");
+        let text = include_str!("run.toml").replace("NAME", name).replace("SEED", &seed.to_string());
+        std::fs::write(self.path(&format!("{name}.toml")), text).expect("tests: the folder is writable");
+    }
+
+    /// Starts a log kept in `log/` of the folder.
+    pub fn ledger(&self) -> Log {
+        let address = self.path("address");
+        let _ = std::fs::remove_file(&address);
+        let child = Command::new(binaries().join("ledger"))
+            .args([
+                "serve",
+                "--data",
+                &self.text("log"),
+                "--listen",
+                "0",
+                "--address-file",
+                &self.text("address"),
+            ])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("tests: the ledger starts");
+        let started = Instant::now();
+        loop {
+            match std::fs::read_to_string(&address) {
+                Ok(text) if !text.trim().is_empty() => {
+                    return Log { child, url: text.trim().to_owned() };
+                }
+                _ => assert!(started.elapsed() < Duration::from_secs(30), "the ledger wrote no address"),
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// Predicts steps 0..3 of `NAME.toml` into `NAME/` with `predictor.key`, and commits if there is a log.
+    pub fn predict(&self, name: &str, log: Option<&Log>) -> Ended {
+        let commit = log.map(|log| format!("--commit --ledger {} --log-key log/log.pub", log.url));
+        let commit = commit.unwrap_or_default();
+        self.run(
+            "oracle",
+            &format!("predict --run {name}.toml --steps 0..3 --out {name} --key predictor.key {commit}"),
+        )
+    }
+
+    /// Writes `NAME/job/challenge.note` from the log.
+    pub fn challenge(&self, name: &str, log: &Log) -> Ended {
+        let arguments = format!(
+            "challenge --ledger {} --log-key log/log.pub --prediction {name}/prediction \
+             --out {name}/job/challenge.note",
+            log.url
+        );
+        self.run("client", &arguments)
+    }
+
+    /// Runs the job of `NAME/` on some devices into `NAME/OUT`.
+    pub fn devices(&self, name: &str, count: u64, out: &str, more: &str) -> Ended {
+        let arguments = format!(
+            "run --job {name}/job --challenge {name}/job/challenge.note --devices {count} --steps 0..3 --keys keys \
+             --out {name}/{out} {more}"
+        );
+        self.run("device", &arguments)
+    }
+
+    /// Reconciles `NAME/` into `NAME.tally`.
+    pub fn reconcile(&self, name: &str, log: &Log, more: &str) -> Ended {
+        let arguments = format!(
+            "reconcile --ledger {} --log-key log/log.pub --key predictor.key --prediction {name}/prediction \
+             --receipts {name}/receipts --out {name}.tally {more}",
+            log.url
+        );
+        self.run("client", &arguments)
+    }
+
+    /// Verifies `FILE` under the log's and the predictor's key.
+    pub fn verify(&self, file: &str) -> Ended {
+        self.run("client", &format!("verify {file} --log-key log/log.pub --predictor-key predictor.pub"))
+    }
+}
+
+/// A running log; stopped when dropped.
+pub struct Log {
+    child: Child,
+    /// Its address.
+    pub url: String,
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,124 @@
+//! Every named fault, injected into real runs, and the verdict it must lead to.
+
+use tests::workshop::Workshop;
+
+/// Predicts, runs two devices with `faults`, reconciles; the verdict must end with `code` and contain every text.
+fn check(faults: &[&str], code: i32, texts: &[&str]) {
+    let shop = Workshop::open();
+    shop.write_run("run", 1);
+    let log = shop.ledger();
+    shop.predict("run", Some(&log)).expect_code(0);
+    shop.challenge("run", &log).expect_code(0);
+    let faults: String = faults.iter().map(|fault| format!("--fault {fault} ")).collect();
+    shop.devices("run", 2, "receipts", &format!("--traces {faults}")).expect_code(0);
+    let mut ended = shop.reconcile("run", &log, "--replay run.toml").expect_code(code);
+    for text in texts {
+        ended = ended.expect_text(text);
+    }
+    // The bundle says the same to whoever verifies it.
+    shop.verify("run.tally").expect_code(code);
+}
+
+#[test]
+fn no_fault_agrees() {
+    check(&[], 0, &["agree"]);
+}
+
+#[test]
+fn a_flipped_bit_in_a_forward_operation_is_found_with_its_element_and_both_values() {
+    let fault = "bit-flip:device=1,step=1,leaf=3,operation=forward.layer1.attention,element=100,bit=30";
+    check(
+        &[fault],
+        1,
+        &["diverge", "device 1", "step 1", "leaf 3", "forward.layer1.attention", "element 100", "fault"],
+    );
+}
+
+#[test]
+fn a_flipped_bit_in_a_backward_operation_is_found() {
+    let operation = "backward.layer0.mlp.gelu";
+    let fault = format!("bit-flip:device=0,step=2,leaf=0,operation={operation},element=7,bit=3");
+    check(&[&fault], 1, &["diverge", "device 0", "step 2", "leaf 0", operation, "element 7"]);
+}
+
+#[test]
+fn a_wrong_partial_sum_is_told_from_a_wrong_leaf() {
+    let texts = ["diverge", "device 1", "step 1", "partial", "element"];
+    check(&["wrong-partial:device=1,step=1,element=50,bit=20"], 1, &texts);
+}
+
+#[test]
+fn a_corrupted_link_names_both_ends() {
+    let texts = ["diverge", "device 0", "link", "device 1", "step 0"];
+    check(&["corrupted-link:device=0,step=0,element=50,bit=20"], 1, &texts);
+}
+
+#[test]
+fn a_wrong_reduction_is_found() {
+    let texts = ["diverge", "device 1", "reduce", "step 2"];
+    check(&["wrong-reduction:device=1,step=2,element=50,bit=20"], 1, &texts);
+}
+
+#[test]
+fn a_wrong_update_is_found() {
+    let texts = ["diverge", "device 0", "update", "adamw", "step 1"];
+    check(&["wrong-update:device=0,step=1,element=50,bit=20"], 1, &texts);
+}
+
+#[test]
+fn a_skipped_update_is_found() {
+    check(&["skipped-update:device=1,step=1"], 1, &["diverge", "device 1", "update", "step 1"]);
+}
+
+#[test]
+fn a_skipped_step_is_incomplete() {
+    check(&["skipped-step:device=1,step=1"], 1, &["incomplete", "rank 1", "step 1"]);
+}
+
+#[test]
+fn a_lying_receipt_is_contradicted_by_its_peer() {
+    check(&["lying-receipt:device=1,step=1"], 1, &["diverge", "device 1", "receipt", "step 1"]);
+}
+
+#[test]
+fn a_silent_device_is_incomplete() {
+    check(&["silent:device=1"], 1, &["incomplete", "rank 1"]);
+}
+
+#[test]
+fn a_nan_in_one_device_is_found() {
+    let fault = "poison:device=1,step=1,leaf=2,operation=forward.layer0.attention,element=3";
+    check(&[fault], 1, &["diverge", "device 1", "step 1", "leaf 2", "forward.layer0.attention"]);
+}
+
+#[test]
+fn two_faulty_devices_in_one_step_are_both_named() {
+    let faults = [
+        "bit-flip:device=0,step=1,leaf=1,operation=forward.layer0.attention,element=5,bit=22",
+        "bit-flip:device=1,step=1,leaf=2,operation=forward.layer1.attention,element=6,bit=22",
+    ];
+    check(
+        &faults,
+        1,
+        &["diverge", "device 0", "device 1", "forward.layer0.attention", "forward.layer1.attention"],
+    );
+}
+
+#[test]
+fn a_replayed_receipt_of_another_run_is_refused() {
+    let shop = Workshop::open();
+    shop.write_run("old", 1);
+    shop.write_run("new", 2);
+    let log = shop.ledger();
+    for name in ["old", "new"] {
+        shop.predict(name, Some(&log)).expect_code(0);
+        shop.challenge(name, &log).expect_code(0);
+    }
+    shop.devices("old", 2, "receipts", "").expect_code(0);
+    let fault = "--fault replayed-receipt:device=1,receipt=old/receipts/receipt-1.cose";
+    shop.devices("new", 2, "receipts", fault).expect_code(0);
+    shop.reconcile("new", &log, "--no-replay")
+        .expect_code(1)
+        .expect_text("incomplete")
+        .expect_text("another run");
+}
