@@ -4,7 +4,7 @@
 
 demo:
 	@tools/setup.sh build
-	@cargo build --workspace --bins --quiet
+	cargo build --workspace --bins
 	@demo/run.sh
 
 test:

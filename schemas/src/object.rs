@@ -94,6 +94,13 @@ impl Fields {
         Ok(Fields { object, fields })
     }
 
+    /// Names the items of an array, so that it is read like a map: for objects of which there are many, where names
+    /// would be a good part of the bytes. As many names as items.
+    pub fn named(object: &'static str, names: &[&str], items: Vec<Value>) -> Fields {
+        assert_eq!(names.len(), items.len(), "object: a name for each item");
+        Fields { object, fields: names.iter().map(|name| (*name).to_owned()).zip(items).collect() }
+    }
+
     /// A wrong value of `field`.
     pub fn wrong(&self, field: &str, expected: impl Into<String>, found: impl Into<String>) -> ObjectError {
         ObjectError::Field {

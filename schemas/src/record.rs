@@ -1,6 +1,6 @@
 //! A step record: every value a step must produce, as checksums, folds and bits (docs/spec/prediction.md).
 //!
-//! 721 bytes for 8 leaves and up to 4 devices: 300 steps are 216 kB.
+//! An array, not a map: 661 bytes for 8 leaves and up to 4 devices, so that 300 steps fit in 200 kB.
 
 use crate::cbor::Value;
 use crate::digest::{Checksum, MeetingRoot, TraceRoot};
@@ -59,40 +59,61 @@ pub struct StepRecord {
 }
 
 impl StepRecord {
-    /// The record as a map.
+    /// The record as an array of [`WHOLE`], its last item only if the step is invalid, or of [`LEAVES`].
     pub fn to_value(&self) -> Value {
-        let mut pairs = vec![
-            (Value::text("traces"), Value::Bytes(self.traces.iter().flat_map(|root| root.0).collect())),
-            (Value::text("losses"), bits_value(&self.losses)),
+        let mut items = vec![
+            Value::Bytes(self.traces.iter().flat_map(|root| root.0).collect()),
+            bits_value(&self.losses),
         ];
         if let Some(outcome) = &self.outcome {
-            pairs.push((
-                Value::text("nodes"),
-                Value::Bytes(outcome.nodes.iter().flat_map(|sum| sum.0).collect()),
-            ));
-            pairs.push((Value::text("reduced"), Value::bytes(outcome.reduced.0)));
-            pairs.push((Value::text("norm"), Value::Uint(outcome.norm.into())));
-            pairs.push((Value::text("parameters"), Value::bytes(outcome.parameters.0)));
-            pairs.push((Value::text("moments"), moments_value(outcome.first_moment, outcome.second_moment)));
-            pairs.push((Value::text("meeting"), Value::bytes(outcome.meeting.0)));
+            items.push(Value::Bytes(outcome.nodes.iter().flat_map(|sum| sum.0).collect()));
+            items.push(Value::bytes(outcome.reduced.0));
+            items.push(Value::Uint(outcome.norm.into()));
+            items.push(Value::bytes(outcome.parameters.0));
+            items.push(moments_value(outcome.first_moment, outcome.second_moment));
+            items.push(Value::bytes(outcome.meeting.0));
         }
-        pairs.extend(self.non_finite.map(non_finite_pair));
-        Value::Map(pairs)
+        items.extend(self.non_finite.map(|at| non_finite_pair(at).1));
+        Value::Array(items)
     }
 
-    /// The record of a map. A record has an outcome, or says where it stopped being finite, or both.
+    /// The record of an array. A record has an outcome, or says which leaf was not finite; with an outcome it may say
+    /// where the step stopped being finite beyond the leaves.
     pub fn from_value(value: Value) -> Result<StepRecord, ObjectError> {
+        let shape = |found: String| ObjectError::Field {
+            object: "prediction",
+            field: "records".into(),
+            expected: format!("arrays of {}, {} or {} items", LEAVES.len(), WHOLE.len() - 1, WHOLE.len()),
+            found,
+        };
+        let Value::Array(items) = value else { return Err(shape(value.kind().into())) };
+        let names = match items.len() {
+            count if count == LEAVES.len() => &LEAVES[..],
+            count if count == WHOLE.len() - 1 || count == WHOLE.len() => &WHOLE[..count],
+            count => return Err(shape(format!("{count} items"))),
+        };
+        let mut fields = Fields::named("prediction", names, items);
         let leaves_max = LEAVES_MAX as usize;
-        let mut fields = Fields::open("prediction", value)?;
         let traces: Vec<_> = fields.row("traces", 1..=leaves_max)?.into_iter().map(TraceRoot).collect();
         let losses = take_bits(&mut fields, "losses", traces.len())?;
         let non_finite = take_non_finite(&mut fields)?;
-        let in_leaf = matches!(non_finite, Some(NonFinite::Tap { .. }));
+        let in_leaf = names == LEAVES;
+        if in_leaf != matches!(non_finite, Some(NonFinite::Tap { .. })) {
+            let expected =
+                if in_leaf { "[leaf, tap] without an outcome" } else { "[stage] beside an outcome" };
+            return Err(fields.wrong("non_finite", expected, format!("{non_finite:?}")));
+        }
         let outcome = if in_leaf { None } else { Some(take_outcome(&mut fields)?) };
         fields.close()?;
         Ok(StepRecord { traces, losses, outcome, non_finite })
     }
 }
+
+/// The items of a record of a step whose leaves were finite; the last only if the step is invalid.
+pub const WHOLE: [&str; 9] =
+    ["traces", "losses", "nodes", "reduced", "norm", "parameters", "moments", "meeting", "non_finite"];
+/// The items of a record of a step with a leaf that was not finite.
+pub const LEAVES: [&str; 3] = ["traces", "losses", "non_finite"];
 
 fn take_outcome(fields: &mut Fields) -> Result<Outcome, ObjectError> {
     let nodes: Vec<_> = fields.row("nodes", 1..=2 * LEAVES_MAX as usize)?.into_iter().map(Checksum).collect();

@@ -64,12 +64,12 @@ fn an_empty_input_is_an_error() {
 
 /// docs/spec/prediction.md states it.
 #[test]
-fn a_record_of_eight_leaves_and_four_devices_has_721_bytes() {
+fn a_record_of_eight_leaves_and_four_devices_has_661_bytes() {
     let mut record = sample().body.records[0].clone();
     record.traces = [&record.traces[..], &record.traces].concat();
     record.losses = [&record.losses[..], &record.losses].concat();
     let outcome = record.outcome.as_mut().unwrap();
     outcome.nodes = vec![outcome.reduced; 7];
     assert_eq!((record.traces.len(), record.losses.len()), (8, 8));
-    assert_eq!(schemas::cbor::encode(&record.to_value()).len(), 721);
+    assert_eq!(schemas::cbor::encode(&record.to_value()).len(), 661);
 }

@@ -140,7 +140,7 @@ fn a_diverging_run_is_genuine_and_not_so() {
     let story = Story::whole(&world, &bodies, evidence, false);
     let report = check(&story.bundle(&world).encode(), &policy(story.log.key()));
     assert_eq!(report.class, Class::NotSo);
-    assert_eq!(failed(&report), (9, "verdict is diverge at step 1: rank 1 in phase update".into()));
+    assert_eq!(failed(&report), (9, "verdict is diverge at step 1: device 1 in phase update".into()));
     let verdict = report.verdict.unwrap();
     assert_eq!(verdict.outcome, Outcome::Diverge);
     assert!(report.caveats.iter().all(|caveat| !caveat.contains("answer")), "it did not come to the answers");

@@ -113,6 +113,11 @@ fn with(bytes: &[u8], path: &str, field: &str, value: Value) -> Vec<u8> {
     })
 }
 
+fn items(value: &mut Value) -> &mut Vec<Value> {
+    let Value::Array(items) = value else { panic!("not an array") };
+    items
+}
+
 fn numbers(numbers: &[u64]) -> Value {
     Value::Array(numbers.iter().map(|&n| Value::Uint(n)).collect())
 }
@@ -293,15 +298,15 @@ fn prediction_cases(sample: &Sample) -> Vec<Case> {
     let body = [
         ("body_without_records", set_body("records", numbers(&[]))),
         ("body_going_on_after_an_invalid_step", after_invalid),
-        ("record_without_leaves", set_body("records/0/traces", Value::bytes([]))),
-        ("record_with_a_loss_too_few", set_body("records/0/losses", Value::bytes([0; 12]))),
-        ("record_with_two_nodes", set_body("records/0/nodes", Value::bytes([0; 64]))),
-        ("record_with_half_a_node", set_body("records/0/nodes", Value::bytes([0; 48]))),
-        ("record_without_norm", without(&body, "records/0", "norm")),
-        ("record_with_an_unknown_stage", with(&body, "records/2", "non_finite", numbers(&[3]))),
+        ("record_without_leaves", set_body("records/0/0", Value::bytes([]))),
+        ("record_with_a_loss_too_few", set_body("records/0/1", Value::bytes([0; 12]))),
+        ("record_with_two_nodes", set_body("records/0/2", Value::bytes([0; 64]))),
+        ("record_with_half_a_node", set_body("records/0/2", Value::bytes([0; 48]))),
+        ("record_without_norm", changed(&body, "records/0", |at| drop(items(at).remove(4)))),
+        ("record_with_an_unknown_stage", changed(&body, "records/2", |at| items(at).push(numbers(&[3])))),
         (
             "record_not_finite_in_a_leaf_with_an_outcome",
-            with(&body, "records/2", "non_finite", numbers(&[0, 0])),
+            changed(&body, "records/2", |at| items(at).push(numbers(&[0, 0]))),
         ),
     ];
     let statement =
