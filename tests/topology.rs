@@ -10,7 +10,9 @@ fn one_two_and_four_devices_give_the_predicted_bits() {
     let shop = Workshop::open();
     shop.write_run("run", 1);
     shop.predict("run", None).expect_code(0);
-    std::fs::write(shop.path("run/job/challenge.note"), "any note: nothing is reconciled here\n").unwrap();
+    // The form of a checkpoint is all that a device can check; nothing is reconciled here.
+    let note = format!("example.org/log\n7\n{0}=\n\n\u{2014} example.org/log {0}\n", "A".repeat(43));
+    std::fs::write(shop.path("run/job/challenge.note"), note).unwrap();
     let bytes = std::fs::read(shop.path("run/prediction/body.cbor")).unwrap();
     let predicted = PredictionBody::decode(&bytes).unwrap();
     let devices_max = 4;

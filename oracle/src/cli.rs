@@ -3,6 +3,7 @@
 use crate::{commit, explain, init, predict};
 use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
+use client::output::result;
 use schemas::run::Steps;
 use std::path::PathBuf;
 use step::setup::Setup;
@@ -12,7 +13,7 @@ use step::setup::Setup;
 #[command(
     version,
     after_help = "Example:\n  oracle init run.toml\n  oracle plan --run run.toml\n  oracle predict --run \
-                                 run.toml --steps 0..3 --commit --ledger http://127.0.0.1:7180 --log-key log.pub"
+                                 run.toml --steps 0..3 --commit --ledger http://127.0.0.1:7180 --log-key log/log.pub"
 )]
 pub struct Cli {
     #[command(subcommand)]
@@ -36,7 +37,7 @@ enum Command {
     /// Interrupted work goes on from its last snapshot when the same command is given again.
     #[command(
         after_help = "Example:\n  oracle predict --run run.toml --steps 0..300 --out july --commit \\\n      \
-                            --ledger http://log.example --log-key log.pub"
+                            --ledger http://log.example --log-key log/log.pub"
     )]
     Predict(PredictArgs),
 }
@@ -51,7 +52,7 @@ pub struct PlanArgs {
     #[arg(long, value_parser = parse_steps)]
     pub steps: Option<Steps>,
     /// List every operation.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "json")]
     pub operations: bool,
     /// Print one JSON object.
     #[arg(long)]
@@ -81,7 +82,7 @@ pub struct PredictArgs {
     #[arg(long, requires = "ledger")]
     pub commit: bool,
     /// Address of the log.
-    #[arg(long)]
+    #[arg(long, requires = "commit")]
     pub ledger: Option<String>,
     /// The log's verifier key, or a file that holds it. Without it the key the log states is taken, and said so.
     #[arg(long)]
@@ -116,8 +117,8 @@ pub fn run(cli: Cli) -> anyhow::Result<()> {
     match cli.command {
         Command::Init { file } => init::write(&file),
         Command::Plan(args) => {
-            let setup = Setup::load(&args.run)?;
-            explain::print(&setup, &args)
+            result(&explain::explain(&Setup::load(&args.run)?, &args)?);
+            Ok(())
         }
         Command::Predict(args) => {
             if let Some(threads) = args.threads {
@@ -129,9 +130,12 @@ pub fn run(cli: Cli) -> anyhow::Result<()> {
                 pool.build_global().context("could not start the threads")?;
             }
             let setup = Setup::load(&args.run)?;
-            let predicted = predict::predict(&setup, &args)?;
-            let logged = if args.commit { Some(commit::commit(&predicted, &args)?) } else { None };
-            predict::report(&predicted, logged.as_ref(), &args)
+            // The log is asked first: what it would refuse need not be computed.
+            let log = if args.commit { Some(commit::Log::open(&args)?) } else { None };
+            let predicted = predict::predict(&setup, &args, log.as_ref())?;
+            let logged = log.map(|log| log.commit(&predicted, &args)).transpose()?;
+            predict::report(&predicted, logged.as_ref(), &args);
+            Ok(())
         }
     }
 }

@@ -96,8 +96,8 @@ pub fn measured_rate() -> f64 {
     (N * N * N) as f64 / best.max(1e-9)
 }
 
-/// Prints the plan for people, or as JSON.
-pub fn print(setup: &Setup, args: &PlanArgs) -> anyhow::Result<()> {
+/// The plan in words, or as JSON.
+pub fn explain(setup: &Setup, args: &PlanArgs) -> anyhow::Result<String> {
     let plan = &setup.plan;
     let steps = args.steps.unwrap_or(Steps { first: 0, end: setup.config.steps });
     anyhow::ensure!(
@@ -120,53 +120,44 @@ pub fn print(setup: &Setup, args: &PlanArgs) -> anyhow::Result<()> {
             "steps": [steps.first, steps.end], "state_bytes": cost.state_bytes, "memory_bytes": memory,
             "record_bytes_per_step": cost.record_bytes, "estimated_seconds": seconds,
         });
-        println!("{object}");
-        return Ok(());
+        return Ok(format!("{object}\n"));
     }
-    let d = &plan.dimensions;
-    println!("run          {} ({})", setup.config.name, setup.run.id());
-    println!(
-        "model        gpt2, {} layers of {} channels, {} heads, vocabulary {}, {} parameters",
-        d.layers,
-        d.channels,
-        d.heads,
-        d.vocabulary,
-        grouped(plan.parameter_count())
-    );
-    println!(
-        "data         {} tokens in windows of {}; a step reads {} leaves x {} sequences",
-        grouped(plan.data.tokens),
-        d.time,
-        plan.leaves,
-        d.batch
-    );
-    println!("devices      1 to {} may share a step; the bits are the same", plan.devices_max);
-    println!("profile      {}", plan.profile);
-    println!("leaf         {} operations, {} taps", cost.operations, cost.taps);
+    let mut text = String::new();
+    describe(setup, &mut text);
+    let mut line = |name: &str, value: String| text.push_str(&format!("{name:<12} {value}\n"));
+    line("leaf", format!("{} operations, {} taps", cost.operations, cost.taps));
     if args.operations {
-        for operation in &plan.operations {
-            let outputs =
-                operation.outputs.iter().map(|&o| format!("{} {:?}", plan.operand_name(o), plan.shape(o)));
-            println!(
-                "  {:<34} {:<24} {}",
-                operation.name,
-                operation.kind.name(),
-                outputs.collect::<Vec<_>>().join(", ")
-            );
-        }
+        plan.operations.iter().for_each(|operation| line("", operation_line(plan, operation)));
     }
-    println!("step         {} multiply-accumulates", grouped(cost.macs));
-    println!("memory       about {} for {threads} threads", bytes(memory));
-    println!("record       about {} per step", bytes(cost.record_bytes));
-    println!(
-        "steps {steps}  about {} on this machine, from a measured {:.1} GMAC/s",
-        duration(seconds),
-        rate / 1e9
-    );
+    line("step", format!("{} multiply-accumulates", grouped(cost.macs)));
+    line("memory", format!("about {} for {threads} threads", bytes(memory)));
+    line("record", format!("about {} per step", bytes(cost.record_bytes)));
+    let measured = format!("from a measured {:.1} GMAC/s", rate / 1e9);
+    line(&format!("steps {steps}"), format!("about {} on this machine, {measured}", duration(seconds)));
     if steps.first > 0 {
-        println!("             (the {} steps before {} have to be computed too)", steps.first, steps.first);
+        line("", format!("(the {} steps before {} have to be computed too)", steps.first, steps.first));
     }
-    Ok(())
+    Ok(text)
+}
+
+/// What is computed: run, model, data, devices, profile.
+fn describe(setup: &Setup, text: &mut String) {
+    let (plan, d) = (&setup.plan, &setup.plan.dimensions);
+    let mut line = |name: &str, value: String| text.push_str(&format!("{name:<12} {value}\n"));
+    line("run", format!("{} ({})", setup.config.name, setup.run.id()));
+    let shape = format!("{} layers of {} channels, {} heads", d.layers, d.channels, d.heads);
+    let parameters = grouped(plan.parameter_count());
+    line("model", format!("gpt2, {shape}, vocabulary {}, {parameters} parameters", d.vocabulary));
+    let reads = format!("a step reads {} leaves x {} sequences", plan.leaves, d.batch);
+    line("data", format!("{} tokens in windows of {}; {reads}", grouped(plan.data.tokens), d.time));
+    line("devices", format!("1 to {} may share a step; the bits are the same", plan.devices_max));
+    line("profile", plan.profile.clone());
+}
+
+fn operation_line(plan: &Plan, operation: &Operation) -> String {
+    let output = |&operand: &Operand| format!("{} {:?}", plan.operand_name(operand), plan.shape(operand));
+    let outputs: Vec<String> = operation.outputs.iter().map(output).collect();
+    format!("{:<44} {:<22} {}", operation.name, operation.kind.name(), outputs.join(", "))
 }
 
 fn grouped(n: u64) -> String {

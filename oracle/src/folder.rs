@@ -93,8 +93,16 @@ impl Folder {
     pub fn resume(&self, setup: &Setup, first: u64, end: u64) -> Option<State> {
         let steps = snapshot::saved_steps(&self.prediction("snapshots"));
         let gapless = |step: u64| (first..step).all(|number| self.record(number).is_some());
-        let step = steps.into_iter().rfind(|step| *step <= end && gapless(*step))?;
-        let state = snapshot::read(&self.snapshot_path(step), &setup.plan.parameters).ok()?;
-        (state.step == step).then_some(state)
+        for step in steps.into_iter().rev().filter(|step| *step <= end && gapless(*step)) {
+            let path = self.snapshot_path(step);
+            match snapshot::read(&path, &setup.plan.parameters) {
+                Ok(state) if state.step == step => return Some(state),
+                Ok(state) => {
+                    eprintln!("oracle: note: {} is of step {}, not used", path.display(), state.step)
+                }
+                Err(error) => eprintln!("oracle: note: not used: {error}"),
+            }
+        }
+        None
     }
 }

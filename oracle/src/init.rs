@@ -1,7 +1,7 @@
 //! `oracle init`: a run.toml in which every key is explained.
 
-use anyhow::Context;
-use std::io::Write;
+use client::output::{Hinted, result};
+use client::{atomic, keyfile};
 use std::path::Path;
 
 /// The template; a test reads it as a config.
@@ -9,12 +9,15 @@ pub const TEMPLATE: &str = include_str!("template.toml");
 
 /// Writes the template to `file`, never over an existing one.
 pub fn write(file: &Path) -> anyhow::Result<()> {
-    let mut out =
-        std::fs::OpenOptions::new().write(true).create_new(true).open(file).with_context(|| {
-            format!("could not create {} (an existing file is left alone)", file.display())
-        })?;
-    out.write_all(TEMPLATE.as_bytes()).with_context(|| format!("could not write {}", file.display()))?;
-    println!("wrote {}", file.display());
+    anyhow::ensure!(
+        !keyfile::is_there(file),
+        Hinted::new(
+            format!("{} exists and is left alone", file.display()),
+            "give another name: `oracle init NAME`"
+        )
+    );
+    atomic::write_new(file, TEMPLATE.as_bytes(), atomic::PUBLIC)?;
+    result(&format!("wrote {}\n", file.display()));
     eprintln!("oracle: hint: set data.files, then `oracle plan --run {}`", file.display());
     Ok(())
 }

@@ -1,9 +1,10 @@
 //! `oracle predict`: steps to records, records to a sealed prediction.
 
 use crate::cli::PredictArgs;
-use crate::commit::Committed;
+use crate::commit::{Committed, Log};
 use crate::folder::Folder;
 use anyhow::Context;
+use client::output::{Hinted, result};
 use client::{atomic, keyfile};
 use indicatif::{ProgressBar, ProgressStyle};
 use schemas::attachment::AttachmentName;
@@ -15,7 +16,7 @@ use schemas::prediction::{OpenBody, Prediction, PredictionBody};
 use schemas::record::{NonFinite, StepRecord};
 use schemas::run::Steps;
 use schemas::statement::{Payload, Statement};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 use step::dispatch::Backend;
 use step::session::Session;
@@ -40,8 +41,9 @@ pub struct Predicted {
     pub invalid: Option<String>,
 }
 
-/// Computes, seals and writes a prediction. What an earlier, interrupted call left is used.
-pub fn predict(setup: &Setup, args: &PredictArgs) -> anyhow::Result<Predicted> {
+/// Computes, seals and writes a prediction. What an earlier, interrupted call left is used. Everything that can be
+/// refused is refused before anything is written or computed.
+pub fn predict(setup: &Setup, args: &PredictArgs, log: Option<&Log>) -> anyhow::Result<Predicted> {
     let total = setup.config.steps;
     anyhow::ensure!(
         args.steps.end <= total,
@@ -49,32 +51,76 @@ pub fn predict(setup: &Setup, args: &PredictArgs) -> anyhow::Result<Predicted> {
         args.steps
     );
     anyhow::ensure!(args.snapshot_every > 0, "--snapshot-every: expected at least 1, found 0");
-    let key =
-        if keyfile::is_there(&args.key) { keyfile::load(&args.key)? } else { keyfile::create(&args.key)? };
+    let key = key(&args.key)?;
     let out = args.out.clone().unwrap_or_else(|| args.run.with_extension(""));
     let folder = Folder::create(&out)?;
+    let earlier = check_folder(setup, args, &folder, &key)?;
+    if let Some(log) = log {
+        log.check_free(setup.run.id(), key.public(), args.steps, earlier.as_deref())?;
+    }
     let run_entry = write_job(setup, &folder, &key)?;
     let records = compute(setup, args, &folder)?;
     let invalid = records.last().and_then(|record| record.non_finite).map(|at| describe(&setup.plan, at));
     let losses = records.iter().map(|record| mean_loss(setup, record)).collect();
     let body = PredictionBody { run: setup.run.id(), first: args.steps.first, records };
-    let (prediction_entry, body) = seal(&body, args, &folder, &key)?;
+    let (prediction_entry, body) = seal(&body, args, &folder, &key, earlier)?;
     Ok(Predicted { out, run: setup.run.id(), run_entry, prediction_entry, body, losses, invalid })
+}
+
+/// The predictor's key, made if it is not there.
+fn key(path: &Path) -> anyhow::Result<SecretKey> {
+    if keyfile::is_there(path) {
+        return Ok(keyfile::load(path)?);
+    }
+    let key = keyfile::create(path)?;
+    let public = keyfile::public_path(path);
+    eprintln!("oracle: note: made a new key {} (its public half: {})", path.display(), public.display());
+    Ok(key)
+}
+
+/// Refuses a folder that holds another run, or another prediction, or either by another key. Returns the prediction
+/// statement that is there.
+fn check_folder(
+    setup: &Setup,
+    args: &PredictArgs,
+    folder: &Folder,
+    key: &SecretKey,
+) -> anyhow::Result<Option<Vec<u8>>> {
+    let other = |path: &Path, what: String| {
+        Hinted::new(format!("{} holds {what}", path.display()), "choose another --out, or remove that folder")
+    };
+    let path = folder.prediction("run.cose");
+    if keyfile::is_there(&path) {
+        let bytes = std::fs::read(&path).with_context(|| format!("could not read {}", path.display()))?;
+        let found = Statement::open(&bytes).with_context(|| path.display().to_string())?;
+        let (run, expected) = (found.payload.run(), setup.run.id());
+        anyhow::ensure!(run == expected, other(&path, format!("run {run}, this one is {expected}")));
+        let signer = found.signer;
+        let what = format!("this run signed by {signer}, --key is {}", key.public());
+        anyhow::ensure!(signer == key.public(), other(&path, what));
+    }
+    let path = folder.prediction("prediction.cose");
+    if !keyfile::is_there(&path) {
+        return Ok(None);
+    }
+    let bytes = std::fs::read(&path).with_context(|| format!("could not read {}", path.display()))?;
+    let found = Statement::open(&bytes).with_context(|| path.display().to_string())?;
+    let Payload::Prediction(earlier) = &found.payload else {
+        anyhow::bail!(other(&path, format!("a {} statement", found.payload.stem())));
+    };
+    let kind = |open: bool| if open { "an open" } else { "a sealed" };
+    let told = |steps: Steps, open: bool| format!("{} prediction of steps {steps}", kind(open));
+    let (was, is) = (told(earlier.steps, earlier.open.is_some()), told(args.steps, args.open));
+    anyhow::ensure!(
+        was == is && found.signer == key.public(),
+        other(&path, format!("{was} by {}, asked for is {is} by {}", found.signer, key.public()))
+    );
+    Ok(Some(bytes))
 }
 
 /// Writes what the operator of the devices needs, and the same run and plan beside the prediction.
 fn write_job(setup: &Setup, folder: &Folder, key: &SecretKey) -> anyhow::Result<Vec<u8>> {
     let run_path = folder.prediction("run.cose");
-    if let Ok(existing) = std::fs::read(&run_path) {
-        let other = Statement::open(&existing).ok().map(|statement| statement.payload.run());
-        anyhow::ensure!(
-            other == Some(setup.run.id()),
-            "{} holds another run ({}), this one is {}; choose another --out",
-            run_path.display(),
-            other.map_or("unreadable".into(), |id| id.to_string()),
-            setup.run.id()
-        );
-    }
     let run_entry = Statement::sign(&Payload::Run(setup.run.clone()), key)?;
     let plan = setup.plan.encode();
     for path in [folder.prediction("plan.cbor"), folder.job("plan.cbor")] {
@@ -147,19 +193,21 @@ fn seal(
     args: &PredictArgs,
     folder: &Folder,
     key: &SecretKey,
+    earlier: Option<Vec<u8>>,
 ) -> anyhow::Result<(Vec<u8>, Vec<u8>)> {
     let bytes = body.encode();
     let salt = salt(folder)?;
     let path = folder.prediction("prediction.cose");
-    if let Ok(entry) = std::fs::read(&path) {
-        if let Ok(Statement { signer, payload: Payload::Prediction(earlier), .. }) = Statement::open(&entry) {
-            let same =
-                earlier.seal == body.seal(salt) && earlier.steps == args.steps && signer == key.public();
-            if same && earlier.open.is_some() == args.open {
-                return Ok((entry, bytes));
-            }
-        }
-        anyhow::bail!("{} holds another prediction; choose another --out", path.display());
+    if let Some(entry) = earlier {
+        let Payload::Prediction(sealed) = Statement::open(&entry)?.payload else {
+            unreachable!("predict: check_folder has seen that it is a prediction")
+        };
+        anyhow::ensure!(
+            sealed.seal == body.seal(salt),
+            "{} seals other records than those in its folder; choose another --out",
+            path.display()
+        );
+        return Ok((entry, bytes));
     }
     let now = SystemTime::now().duration_since(UNIX_EPOCH).context("the clock stands before 1970")?.as_secs();
     let reveal_by = args.reveal_days.checked_mul(86_400).and_then(|seconds| now.checked_add(seconds));
@@ -208,46 +256,51 @@ pub fn describe(plan: &Plan, at: NonFinite) -> String {
     }
 }
 
-/// Prints what was predicted, for people or as JSON.
-pub fn report(predicted: &Predicted, logged: Option<&Committed>, args: &PredictArgs) -> anyhow::Result<()> {
+/// Prints what was predicted, for people or as JSON, and what to do next.
+pub fn report(predicted: &Predicted, logged: Option<&Committed>, args: &PredictArgs) {
+    let out = predicted.out.display();
     if args.json {
         let object = serde_json::json!({
-            "run_id": predicted.run.to_string(), "out": predicted.out.display().to_string(),
+            "run_id": predicted.run.to_string(), "out": out.to_string(),
             "steps": [args.steps.first, args.steps.end], "losses": predicted.losses, "invalid": predicted.invalid,
             "body_bytes": predicted.body.len(), "run_index": logged.map(|logged| logged.run_index),
             "prediction_index": logged.map(|logged| logged.prediction_index),
         });
-        println!("{object}");
-        return Ok(());
+        return result(&format!("{object}\n"));
     }
-    println!("run          {}", predicted.run);
+    let mut text = format!("run          {}\n", predicted.run);
     for (step, loss) in (args.steps.first..).zip(&predicted.losses).take(8) {
-        println!("step {step:<7} loss {loss:.4}");
+        text.push_str(&format!("step {step:<7} loss {loss:.4}\n"));
     }
     if predicted.losses.len() > 8 {
         let last = args.steps.first + predicted.losses.len() as u64 - 1;
-        println!("...\nstep {last:<7} loss {:.4}", predicted.losses[predicted.losses.len() - 1]);
+        let loss = predicted.losses[predicted.losses.len() - 1];
+        text.push_str(&format!("...\nstep {last:<7} loss {loss:.4}\n"));
     }
     if let Some(invalid) = &predicted.invalid {
-        println!("invalid      {invalid}; the prediction ends there");
+        text.push_str(&format!("invalid      {invalid}; the prediction ends there\n"));
     }
-    println!(
-        "sealed       {} bytes of records in {}",
-        predicted.body.len(),
-        predicted.out.join("prediction").display()
-    );
-    println!("job          {} (give this to the operator)", predicted.out.join("job").display());
-    match logged {
-        Some(logged) => {
-            println!(
-                "committed    run as entry {}, prediction as entry {}",
-                logged.run_index, logged.prediction_index
+    text.push_str(&format!("sealed       {} bytes of records in {out}/prediction\n", predicted.body.len()));
+    text.push_str(&format!("job          {out}/job (give this to the operator)\n"));
+    if let Some(logged) = logged {
+        let (run, prediction) = (logged.run_index, logged.prediction_index);
+        text.push_str(&format!("committed    run as entry {run}, prediction as entry {prediction}\n"));
+    }
+    result(&text);
+    match (logged, &args.ledger) {
+        (Some(_), Some(ledger)) => {
+            eprintln!(
+                "oracle: hint: next: client challenge --ledger {ledger} --prediction {out}/prediction --out \
+                 {out}/job/challenge.note"
             );
-            eprintln!("oracle: hint: `client challenge` makes the challenge that the receipts must answer");
+            eprintln!(
+                "oracle: hint: then: device run --job {out}/job --challenge {out}/job/challenge.note --devices 1 \
+                 --steps {} --keys keys --out {out}/receipts --traces",
+                args.steps
+            );
         }
-        None => {
+        _ => {
             eprintln!("oracle: hint: nothing is proven before it is in a log: the same command with --commit")
         }
     }
-    Ok(())
 }
