@@ -56,6 +56,21 @@ fn a_prediction_interrupted_and_resumed_is_the_same_to_the_bit() {
         .expect_text("going on from the snapshot before step 1");
     let read = |folder: &str| std::fs::read(shop.path(&format!("{folder}/prediction/body.cbor"))).unwrap();
     assert_eq!(read("whole"), read("parts"));
+
+    // What was damaged in between is not used: a false prediction would blame honest devices.
+    for damaged in ["snapshots/step-000001.safetensors", "records/step-000000.cbor"] {
+        std::fs::remove_file(shop.path("parts/prediction/prediction.cose")).unwrap();
+        std::fs::remove_file(shop.path("parts/prediction/snapshots/step-000003.safetensors")).unwrap();
+        let path = shop.path("parts/prediction").join(damaged);
+        let mut bytes = std::fs::read(&path).unwrap();
+        let place = bytes.len() - 100;
+        bytes[place] ^= 1;
+        std::fs::write(&path, bytes).unwrap();
+        shop.run("oracle", "predict --run small.toml --steps 0..3 --out parts --key predictor.key")
+            .expect_code(0)
+            .expect_text("not used");
+        assert_eq!(read("whole"), read("parts"), "after damage to {damaged}");
+    }
 }
 
 #[test]

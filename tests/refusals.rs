@@ -16,9 +16,40 @@ fn ready() -> (Workshop, Log) {
     (shop, log)
 }
 
+/// Putting right what was missing is still possible after a refusal: the log holds no opening.
+#[test]
+fn a_missing_receipt_can_be_brought_later_because_nothing_was_opened() {
+    let (shop, log) = ready();
+    let (here, away) = (shop.path("run/receipts/receipt-1.cose"), shop.path("receipt-1.cose"));
+    std::fs::rename(&here, &away).unwrap();
+    shop.reconcile("run", &log, "--no-replay").expect_code(2).expect_text("nothing was opened");
+    std::fs::rename(&away, &here).unwrap();
+    shop.reconcile("run", &log, "--no-replay").expect_code(0).expect_text("agree");
+}
+
+/// A device that answers another challenge cannot switch off the check of the answers.
+#[test]
+fn different_challenges_do_not_agree() {
+    let (shop, log) = ready();
+    // The log has grown: another checkpoint covers the prediction too.
+    shop.run("client", &format!("submit run/receipts/receipt-0.cose --ledger {}", log.url)).expect_code(0);
+    std::fs::rename(shop.path("run/job/challenge.note"), shop.path("first.note")).unwrap();
+    shop.challenge("run", &log).expect_code(0);
+    shop.devices("run", 2, "second", "").expect_code(0);
+    for name in ["receipt-1.cose", "receipt-1.body.cbor"] {
+        std::fs::copy(shop.path("run/second").join(name), shop.path("run/receipts").join(name)).unwrap();
+    }
+    for replay in ["--no-replay", "--replay run.toml"] {
+        shop.reconcile("run", &log, replay).expect_code(2).expect_text("one challenge for all receipts");
+    }
+}
+
 /// Nothing is opened and the exit code is 2, unless the reader of `why` says that incomplete is what it is: then 1.
 fn expect_incomplete(shop: &Workshop, log: &Log, why: &str) {
-    shop.reconcile("run", log, "--no-replay").expect_code(2).expect_text(why).expect_text("nothing was opened");
+    shop.reconcile("run", log, "--no-replay")
+        .expect_code(2)
+        .expect_text(why)
+        .expect_text("nothing was opened");
     assert!(!shop.path("run.tally").exists());
     let ended = shop.reconcile("run", log, "--no-replay --accept-incomplete").expect_code(1);
     ended.expect_text("incomplete").expect_text(why);

@@ -3,6 +3,7 @@
 use schemas::verdict::{Finding, Outcome, Verdict, WrongWord};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
+use verify::reconcile::decided_before_answers;
 
 /// The verdict in words, a few lines.
 pub fn tell(verdict: &Verdict) -> String {
@@ -28,11 +29,13 @@ pub fn tell(verdict: &Verdict) -> String {
     for missing in &verdict.missing {
         let _ = writeln!(text, "missing: {missing}");
     }
-    // A verdict has an answer only if it came to the answers.
     let answer = match (verdict.answer, verdict.outcome) {
         (Some(answer), _) => format!("held against a replay of step {}", answer.step),
         (None, Outcome::Agree) => {
             "not held against a replay; for the chosen step, and the same from all".into()
+        }
+        (None, _) if decided_before_answers(verdict) => {
+            "not needed, the verdict was decided before them".into()
         }
         (None, _) => "not held against a replay".into(),
     };
@@ -145,7 +148,7 @@ mod tests {
                 cause: Cause::Fault,
                 note: "leaf 2 differs first in tap 9 of 40".into(),
             }],
-            missing: vec!["device rank 1 of 2: no receipt".into()],
+            missing: vec!["device 1 of 2: no receipt".into()],
             simulated: true,
             answer: None,
             evidence: vec![],
@@ -162,11 +165,20 @@ mod tests {
             "  element    17\n",
             "  bits       expected 0x3f800000 (1e0), found 0xbf800000 (-1e0): bit 31 differs\n",
             "  cause      fault\n",
-            "missing: device rank 1 of 2: no receipt\n",
+            "missing: device 1 of 2: no receipt\n",
+            "answers to the challenge: not needed, the verdict was decided before them\n",
         ] {
             assert!(text.contains(line), "{line} in {text}");
         }
         assert!(!text.contains("peer"), "absent things are not mentioned");
+    }
+
+    #[test]
+    fn answers_that_were_looked_at_without_a_replay_are_told_as_such() {
+        let mut verdict = diverging();
+        verdict.findings[0].phase = Phase::Answer;
+        let text = tell(&verdict);
+        assert!(text.ends_with("answers to the challenge: not held against a replay\n"), "{text}");
     }
 
     #[test]

@@ -20,6 +20,15 @@ pub struct WriteError {
     pub source: io::Error,
 }
 
+impl WriteError {
+    /// What to do about it.
+    pub fn hint(&self) -> Option<String> {
+        let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty())?;
+        (self.source.kind() == io::ErrorKind::NotFound && !folder.exists())
+            .then(|| format!("there is no folder {}: make it first", folder.display()))
+    }
+}
+
 /// Writes a file, in place of any that is there. When this returns, it is durable.
 pub fn write(path: &Path, bytes: &[u8], mode: u32) -> Result<(), WriteError> {
     wrap(path, || {
@@ -123,7 +132,8 @@ mod tests {
     #[test]
     fn a_failure_leaves_nothing_behind() {
         let folder = tempfile::tempdir().unwrap();
-        assert!(write(&folder.path().join("absent/file"), b"x", PUBLIC).is_err());
+        let error = write(&folder.path().join("absent/file"), b"x", PUBLIC).unwrap_err();
+        assert!(error.hint().unwrap().ends_with("absent: make it first"), "{:?}", error.hint());
         // A folder stands where the file should go: the rename fails after the bytes were staged.
         let taken = folder.path().join("taken");
         fs::create_dir(&taken).unwrap();

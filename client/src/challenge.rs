@@ -1,11 +1,13 @@
 //! `client challenge`: the checkpoint that receipts have to answer.
 
-use crate::atomic;
+use crate::atomic::{self, WriteError};
 use crate::cli::ChallengeArgs;
-use crate::folder::read_entries;
-use crate::output;
+use crate::folder::{read_entries, read_file};
+use crate::output::{self, Hinted};
 use crate::submit::{connect, find_prediction};
-use schemas::challenge::challenge;
+use schemas::challenge::{CHECKPOINT_BYTES_MAX, challenge};
+use std::io::ErrorKind;
+use std::path::Path;
 
 /// Finds the prediction, checks that a signed checkpoint covers it, and writes the checkpoint's exact bytes.
 ///
@@ -14,8 +16,8 @@ use schemas::challenge::challenge;
 pub fn run(args: &ChallengeArgs) -> anyhow::Result<u8> {
     let entries = read_entries(&args.prediction)?;
     let ledger = connect(&args.ledger, args.log_key.as_deref())?;
-    let (logged, _) = find_prediction(&ledger, &entries)?;
-    atomic::write(&args.out, &logged.signed.note, atomic::PUBLIC)?;
+    let logged = find_prediction(&ledger, &entries)?;
+    write(&args.out, &logged.signed.note)?;
     output::result(&format!(
         "challenge {}: prediction at index {} is covered by the checkpoint of size {}\n",
         challenge(entries.id, &logged.signed.note),
@@ -23,4 +25,38 @@ pub fn run(args: &ChallengeArgs) -> anyhow::Result<u8> {
         logged.signed.head.size
     ));
     Ok(output::YES)
+}
+
+/// Writes the checkpoint. A file with other content is left alone: devices may be answering it.
+fn write(out: &Path, note: &[u8]) -> anyhow::Result<()> {
+    match atomic::write_new(out, note, atomic::PUBLIC) {
+        Err(WriteError { source, .. }) if source.kind() == ErrorKind::AlreadyExists => {}
+        other => return Ok(other?),
+    }
+    let there = read_file(out, CHECKPOINT_BYTES_MAX as u64);
+    if there.is_ok_and(|bytes| bytes == note) {
+        return Ok(());
+    }
+    let message = format!("{} is there and has other content", out.display());
+    let hint = "devices may be answering it, and a challenge stays good as the log grows; for another one, give \
+                another name";
+    Err(Hinted::new(message, hint).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_challenge_is_never_replaced_by_another() {
+        let folder = tempfile::tempdir().unwrap();
+        let out = folder.path().join("challenge.note");
+        write(&out, b"first").unwrap();
+        write(&out, b"first").unwrap();
+        let error = write(&out, b"second").unwrap_err();
+        assert!(output::hint_of(&error).unwrap().contains("another name"), "{error}");
+        assert_eq!(std::fs::read(&out).unwrap(), b"first");
+        let absent = write(&folder.path().join("absent/challenge.note"), b"first").unwrap_err();
+        assert!(output::hint_of(&absent).unwrap().contains("make it first"), "{absent}");
+    }
 }

@@ -20,7 +20,10 @@ pub fn run(args: &VerifyArgs) -> anyhow::Result<u8> {
     if args.json {
         output::result(&format!("{}\n", to_json(&report)));
     } else {
-        output::result(&report.to_string());
+        output::result(&output::printable(&report.to_string()));
+    }
+    if let Some(hint) = hint_of(&report) {
+        output::hint(hint);
     }
     Ok(report.class as u8)
 }
@@ -32,6 +35,20 @@ fn policy(args: &VerifyArgs) -> anyhow::Result<Policy> {
     let log = keyfile::log_key(&args.log_key)?;
     let (devices, signers) = (keys(&args.device_key)?, keys(&args.verdict_key)?);
     Ok(Policy::new(log, keys(&args.predictor_key)?, devices, signers)?)
+}
+
+/// What may be behind a failed check.
+fn hint_of(report: &Report) -> Option<&'static str> {
+    let Check { number, state: State::Fails(why), .. } = report.failure()? else { return None };
+    match number {
+        1 => Some(output::NO_BUNDLE),
+        4 if why.contains("the receipt is signed by") => Some("another device's key, or another's bundle"),
+        4 if why.contains("the verdict is signed by") => {
+            Some("--verdict-key names who signed the verdict, if it was not the predictor")
+        }
+        4 if why.contains("is signed by") => Some("another predictor's key, or another's bundle"),
+        _ => None,
+    }
 }
 
 fn to_json(report: &Report) -> Value {

@@ -5,7 +5,20 @@ use std::path::PathBuf;
 
 /// Submits to a log, compares predictions with receipts, and checks the result offline.
 #[derive(Debug, Parser)]
-#[command(name = "client", version, about, subcommand_required = true)]
+#[command(
+    name = "client",
+    version,
+    about,
+    subcommand_required = true,
+    after_help = "\
+Example:
+  client keygen predictor.key
+  client challenge --ledger http://127.0.0.1:7180 --log-key log/log.pub --prediction out/prediction \\
+    --out challenge.note
+  client reconcile --ledger http://127.0.0.1:7180 --log-key log/log.pub --prediction out/prediction \\
+    --receipts receipts --key predictor.key --replay run.toml --out run.tally
+  client verify run.tally --log-key log/log.pub --predictor-key predictor.pub"
+)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -19,21 +32,27 @@ pub enum Command {
     #[command(after_help = "Example:\n  client keygen predictor.key")]
     Keygen(KeygenArgs),
     /// Submit a signed statement and print its place in the log
-    #[command(after_help = "Example:\n  client submit run.cose --ledger http://127.0.0.1:7180")]
+    #[command(
+        after_help = "Example:\n  client submit run.cose --ledger http://127.0.0.1:7180 --log-key log/log.pub"
+    )]
     Submit(SubmitArgs),
     /// Wait until the log covers a prediction, and write the checkpoint that receipts have to answer
-    #[command(after_help = "Example:\n  client challenge --ledger http://127.0.0.1:7180 \\\n    \
-                            --prediction out/prediction --out challenge.note")]
+    #[command(
+        after_help = "Example:\n  client challenge --ledger http://127.0.0.1:7180 --log-key log/log.pub \\\n    \
+                            --prediction out/prediction --out challenge.note"
+    )]
     Challenge(ChallengeArgs),
     /// Log the receipts, open the prediction, compare both, log the verdict, and write the bundle
     #[command(after_help = "\
 Opening a prediction cannot be taken back, and receipts logged after it are not judged: run this when all
-receipts are at hand. Running it again is safe.
+receipts are at hand. If something is missing, nothing is opened (unless --accept-incomplete is given). Running
+it again is safe.
 
-Exit status: 0 they agree, 1 they do not (diverge, invalid or incomplete), 2 could not be compared.
+Exit status: 0 they agree, 1 they do not (diverge, invalid or incomplete), 2 could not be compared, or not without
+what is missing.
 
 Example:
-  client reconcile --ledger http://127.0.0.1:7180 --log-key log.pub --prediction out/prediction \\
+  client reconcile --ledger http://127.0.0.1:7180 --log-key log/log.pub --prediction out/prediction \\
     --receipts receipts --key predictor.key --replay run.toml --out run.tally")]
     Reconcile(ReconcileArgs),
     /// Check a bundle offline
@@ -41,7 +60,7 @@ Example:
 Exit status: 0 genuine and agreeing, 1 checked and not so, 2 could not be checked.
 
 Example:
-  client verify run.tally --log-key log.pub --predictor-key predictor.pub")]
+  client verify run.tally --log-key log/log.pub --predictor-key predictor.pub")]
     Verify(VerifyArgs),
     /// Print what a bundle says, without checking any of it
     #[command(after_help = "Example:\n  client show run.tally")]
@@ -109,6 +128,9 @@ pub struct ReconcileArgs {
     /// Do not hold the answers against a replay (the default; the verdict says so)
     #[arg(long)]
     pub no_replay: bool,
+    /// Open a sealed prediction even if something is missing, and log the verdict incomplete
+    #[arg(long)]
+    pub accept_incomplete: bool,
     /// Where the bundle goes
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,
@@ -144,4 +166,7 @@ pub struct VerifyArgs {
 pub struct ShowArgs {
     /// A bundle
     pub file: PathBuf,
+    /// Print it as JSON
+    #[arg(long)]
+    pub json: bool,
 }

@@ -7,7 +7,7 @@
 //! ```
 
 use crate::output::{self, Hinted};
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, anyhow, ensure};
 use schemas::attachment::ATTACHMENT_BYTES_MAX;
 use schemas::digest::{EntryDigest, RunId, Salt};
 use schemas::key::PublicKey;
@@ -26,11 +26,10 @@ pub fn read_file(path: &Path, bytes_max: u64) -> anyhow::Result<Vec<u8>> {
     let named = || format!("cannot read {}", path.display());
     let mut bytes = Vec::new();
     File::open(path).with_context(named)?.take(bytes_max + 1).read_to_end(&mut bytes).with_context(named)?;
-    ensure!(
-        bytes.len() as u64 <= bytes_max,
-        "{}: expected at most {bytes_max} bytes, found more",
-        path.display()
-    );
+    // The path stays in the context: a refusal, which is public, tells the innermost message alone.
+    if bytes.len() as u64 > bytes_max {
+        return Err(anyhow!("expected at most {bytes_max} bytes, found more")).with_context(named);
+    }
     Ok(bytes)
 }
 
@@ -49,6 +48,8 @@ pub struct Entries {
     pub run_bytes: Vec<u8>,
     /// What it says.
     pub run: Run,
+    /// Who signed it.
+    pub run_signer: PublicKey,
     /// Its id.
     pub id: RunId,
     /// The prediction statement.
@@ -73,6 +74,7 @@ pub fn read_entries(folder: &Path) -> anyhow::Result<Entries> {
     let run_path = folder.join("run.cose");
     let prediction_path = folder.join("prediction.cose");
     let (run_bytes, run) = read_statement(&run_path).map_err(advice)?;
+    let run_signer = run.signer;
     let (prediction_bytes, predicted) = read_statement(&prediction_path).map_err(advice)?;
     let Payload::Run(run) = run.payload else {
         anyhow::bail!("{}: expected a run statement, found {}", run_path.display(), run.payload.stem());
@@ -92,6 +94,7 @@ pub fn read_entries(folder: &Path) -> anyhow::Result<Entries> {
         folder: folder.to_owned(),
         run_bytes,
         run,
+        run_signer,
         id,
         prediction_bytes,
         prediction_digest: predicted.digest,

@@ -40,6 +40,14 @@ pub enum KeyFileError {
         /// Its mode.
         mode: u32,
     },
+    /// A public key where a secret one belongs.
+    #[error("key file {}: that is a public key; the secret one is {}", path.display(), secret.display())]
+    PublicGiven {
+        /// The file.
+        path: PathBuf,
+        /// Where the secret key should be.
+        secret: PathBuf,
+    },
     /// The text is not a key of ours.
     #[error("key file {}: {source}", path.display())]
     Key {
@@ -82,6 +90,7 @@ impl KeyFileError {
             KeyFileError::Write(error) if error.source.kind() == io::ErrorKind::AlreadyExists => {
                 Some("a key file is never overwritten; choose another name".into())
             }
+            KeyFileError::Write(error) => error.hint(),
             KeyFileError::SecretGiven { .. } => Some("public keys are in the file that ends in .pub".into()),
             KeyFileError::Read { source, .. } if source.kind() == io::ErrorKind::NotFound => {
                 Some("client keygen FILE makes a key".into())
@@ -101,6 +110,15 @@ pub fn public_path(path: &Path) -> PathBuf {
     PathBuf::from(name)
 }
 
+/// The name of the secret key's file for a public key's: the other way round.
+fn secret_path(path: &Path) -> PathBuf {
+    let bare = path.with_extension("");
+    match path.extension() {
+        Some(extension) if extension == "pub" && is_there(&bare) => bare,
+        _ => path.with_extension("key"),
+    }
+}
+
 /// Makes a new key, writes both files, and returns the key. Neither file is overwritten.
 pub fn create(path: &Path) -> Result<SecretKey, KeyFileError> {
     let mut seed = [0; 32];
@@ -115,24 +133,35 @@ pub fn create(path: &Path) -> Result<SecretKey, KeyFileError> {
 
 /// Reads a secret key. A file that its group or others may read is refused.
 pub fn load(path: &Path) -> Result<SecretKey, KeyFileError> {
-    let text = read_text(path, true)?;
+    let (text, mode) = read_text(path)?;
+    // Before the mode: that others may read a public key is no fault.
+    if text.trim().parse::<PublicKey>().is_ok() {
+        return Err(KeyFileError::PublicGiven { path: path.to_owned(), secret: secret_path(path) });
+    }
+    if mode & 0o077 != 0 {
+        return Err(KeyFileError::Open { path: path.to_owned(), mode });
+    }
     SecretKey::from_text(&text).map_err(|source| KeyFileError::Key { path: path.to_owned(), source })
 }
 
 /// A public key from an argument: its text, or a file that holds it.
 pub fn public_key(argument: &str) -> Result<PublicKey, KeyFileError> {
-    from_argument("a public key", argument, |text| text.parse().map_err(|error: KeyError| error.to_string()))
+    from_argument("a public key", "ed25519:", argument, |text| {
+        text.parse().map_err(|error: KeyError| error.to_string())
+    })
 }
 
 /// A log's key from an argument: its vkey, or a file that holds it.
 pub fn log_key(argument: &str) -> Result<VerifierKey, KeyFileError> {
-    from_argument("a log's vkey", argument, |text| {
+    from_argument("a log's vkey", "+", argument, |text| {
         VerifierKey::parse(text).map_err(|error| error.to_string())
     })
 }
 
+/// `mark` is in the text of every such key: an argument without it was meant as a file's name.
 fn from_argument<T>(
     expected: &'static str,
+    mark: &str,
     argument: &str,
     parse: impl Fn(&str) -> Result<T, String>,
 ) -> Result<T, KeyFileError> {
@@ -147,9 +176,10 @@ fn from_argument<T>(
     let path = Path::new(argument);
     if !path.exists() {
         let found = argument.chars().take(80).collect();
+        let why = if argument.contains(mark) { why } else { "there is no such file".into() };
         return Err(KeyFileError::Argument { expected, found, why });
     }
-    let text = read_text(path, false)?;
+    let (text, _) = read_text(path)?;
     if secret(&text) {
         return Err(KeyFileError::SecretGiven { expected });
     }
@@ -159,7 +189,8 @@ fn from_argument<T>(
     })
 }
 
-fn read_text(path: &Path, secret: bool) -> Result<String, KeyFileError> {
+/// The text of a key file, and the file's mode.
+fn read_text(path: &Path) -> Result<(String, u32), KeyFileError> {
     let reading = |source| KeyFileError::Read { path: path.to_owned(), source };
     let file = File::open(path).map_err(reading)?;
     // Of the file that was opened, not of what the path may name by now.
@@ -169,12 +200,10 @@ fn read_text(path: &Path, secret: bool) -> Result<String, KeyFileError> {
         return Err(unfit());
     }
     let mode = metadata.mode() & 0o7777;
-    if secret && mode & 0o077 != 0 {
-        return Err(KeyFileError::Open { path: path.to_owned(), mode });
-    }
     let mut bytes = Vec::new();
     file.take(KEY_FILE_BYTES_MAX).read_to_end(&mut bytes).map_err(reading)?;
-    String::from_utf8(bytes).map_err(|_| unfit())
+    let text = String::from_utf8(bytes).map_err(|_| unfit())?;
+    Ok((text, mode))
 }
 
 /// Whether `path` is there; for messages before anything is done.
@@ -228,6 +257,18 @@ mod tests {
     }
 
     #[test]
+    fn a_public_key_in_place_of_a_secret_one_is_named_before_its_mode() {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, public) in [("a.key", "a.pub"), ("bare", "bare.pub")] {
+            create(&folder.path().join(name)).unwrap();
+            let error = load(&folder.path().join(public)).unwrap_err().to_string();
+            let secret = folder.path().join(name);
+            let told = format!("that is a public key; the secret one is {}", secret.display());
+            assert!(error.ends_with(&told), "{error}");
+        }
+    }
+
+    #[test]
     fn a_secret_is_never_shown() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.key");
@@ -247,8 +288,17 @@ mod tests {
     #[test]
     fn what_is_no_key_and_no_file_is_named_with_both_expectations() {
         let error = public_key("predictor").unwrap_err();
-        let expected = "expected a public key or a file that holds one, found \"predictor\": ";
-        assert!(error.to_string().starts_with(expected), "{error}");
+        let expected =
+            "expected a public key or a file that holds one, found \"predictor\": there is no such file";
+        assert_eq!(error.to_string(), expected);
+        let error = log_key("nofile").unwrap_err();
+        let expected =
+            "expected a log's vkey or a file that holds one, found \"nofile\": there is no such file";
+        assert_eq!(error.to_string(), expected);
+        // What looks like a key is told what is wrong with it as a key.
+        for error in [public_key("ed25519:00").unwrap_err(), log_key("log+00+AA").unwrap_err()] {
+            assert!(!error.to_string().contains("no such file"), "{error}");
+        }
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("long.key");
         fs::write(&path, vec![b'a'; 5000]).unwrap();

@@ -86,6 +86,9 @@ impl LedgerError {
     /// What to do about it.
     pub fn hint(&self) -> Option<String> {
         let hint = match self {
+            LedgerError::Http(HttpError::Address { found }) if !found.contains("://") => {
+                return Some(format!("did you mean http://{found}?"));
+            }
             LedgerError::Http(HttpError::Unreachable { .. }) => {
                 "is the ledger running? `ledger serve --data DIR` prints its address"
             }
@@ -213,6 +216,17 @@ impl Ledger {
             TIMEOUT_MS,
         )?;
         self.proven(entry, answer, status == reqwest::StatusCode::OK)
+    }
+
+    /// The place of a statement, if the log holds it: asked by its name, which anybody's flood of other entries cannot
+    /// hide as it could in a list, and proven.
+    pub fn find(&self, entry: &[u8]) -> Result<Option<Logged>, LedgerError> {
+        match self.entry(EntryDigest::of(entry)) {
+            Err(LedgerError::Http(error)) if error.status() == Some(404) => Ok(None),
+            Err(error) => Err(error),
+            // It is there, so submitting it again only tells where.
+            Ok(_) => self.submit(entry).map(Some),
+        }
     }
 
     /// The place of an entry that is known to have index `index`, proven in the tree of the checkpoint of `size`,

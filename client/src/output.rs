@@ -1,5 +1,6 @@
 //! Results go to stdout, everything else to stderr, in one form.
 
+use crate::atomic::WriteError;
 use crate::keyfile::KeyFileError;
 use crate::ledger::LedgerError;
 use std::io::Write as _;
@@ -28,10 +29,29 @@ impl Hinted {
     }
 }
 
-/// Writes a result.
+/// Advice about a file that is no bundle.
+pub const NO_BUNDLE: &str = "cut short, or not a bundle? `client reconcile` writes them (.tally)";
+
+/// Writes a result. Whoever closed the pipe has read enough; a result that cannot be written for any other reason (a
+/// full disk) must not look like one that was, so the command ends as one that could not.
 pub fn result(text: &str) {
-    // Whoever closed the pipe has read enough.
-    let _ = std::io::stdout().lock().write_all(text.as_bytes());
+    let mut out = std::io::stdout().lock();
+    if let Err(error) = out.write_all(text.as_bytes()).and_then(|()| out.flush())
+        && error.kind() != std::io::ErrorKind::BrokenPipe
+    {
+        self::error(&format!("could not write the result: {error}"));
+        std::process::exit(COULD_NOT.into());
+    }
+}
+
+/// A text without what would move a terminal's cursor, change its colours or reverse its lines: control characters and
+/// Unicode's invisible format characters become `?`.
+pub fn printable(text: &str) -> String {
+    let unseen = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
+    };
+    text.chars().map(|c| if unseen(c) && c != '\n' { '?' } else { c }).collect()
 }
 
 /// Writes an error message.
@@ -50,7 +70,7 @@ pub fn note(message: &str) {
 }
 
 fn say(kind: &str, message: &str) {
-    let _ = writeln!(std::io::stderr().lock(), "client: {kind}: {message}");
+    let _ = writeln!(std::io::stderr().lock(), "client: {kind}: {}", printable(message));
 }
 
 /// A chain of errors in one line. A cause that the message before it already tells is not told twice.
@@ -72,6 +92,7 @@ pub fn hint_of(error: &anyhow::Error) -> Option<String> {
         let ledger = cause.downcast_ref::<LedgerError>().and_then(LedgerError::hint);
         let key = cause.downcast_ref::<KeyFileError>().and_then(KeyFileError::hint);
         let own = cause.downcast_ref::<Hinted>().map(|hinted| hinted.hint.clone());
-        ledger.or(key).or(own)
+        let write = cause.downcast_ref::<WriteError>().and_then(WriteError::hint);
+        ledger.or(key).or(own).or(write)
     })
 }

@@ -1,13 +1,13 @@
 //! Receipts: read, held against the rule, submitted, admitted.
 
 use crate::folder::{ReceiptFiles, list_receipts, read_file};
-use crate::ledger::{Ledger, Logged, RunEntry};
+use crate::ledger::{Ledger, Logged};
 use crate::output::{self, Hinted};
 use anyhow::ensure;
 use schemas::attachment::ATTACHMENT_BYTES_MAX;
 use schemas::digest::EntryDigest;
 use schemas::statement::{Payload, STATEMENT_BYTES_MAX, Statement};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use verify::receipt::{Admitted, Terms, admit};
 
 /// A receipt that is logged and may be judged.
@@ -48,12 +48,11 @@ pub fn submit_all(ledger: &Ledger, folders: &[PathBuf], terms: &Terms) -> anyhow
         )
     );
     let mut receipts = Receipts { judged: Vec::new(), refused: Vec::new() };
-    // What the server says of places decides only how a refusal is worded: `submit` proves every place.
-    let placed = ledger.run_entries(terms.id)?;
     for file in files {
-        match read(&file, terms, &placed) {
+        let place = place(ledger, &file)?;
+        match read(&file, terms, place) {
             Ok(read) => submit(ledger, file, read, terms, &mut receipts)?,
-            Err(why) => receipts.refused.push(refusal(&file, &why)),
+            Err(why) => receipts.refused.push(why),
         }
     }
     receipts.judged.sort_by_key(|judged| (judged.admitted.receipt().rank, judged.admitted.entry()));
@@ -66,27 +65,40 @@ fn list(folders: &[PathBuf]) -> String {
 }
 
 /// The file's name, without its folder: a verdict is public and says nothing of where it was made.
-fn refusal(file: &ReceiptFiles, why: &anyhow::Error) -> String {
-    let name = file.statement.file_name().unwrap_or_default().to_string_lossy();
+fn refusal(file: &Path, why: &anyhow::Error) -> String {
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
     format!("{name}: {}", output::message_of(why))
 }
 
-/// Reads one receipt and holds it against every rule that needs no place in the log.
+/// Where the log has a receipt already. What is wrong with its file is for [`read`] to tell.
+fn place(ledger: &Ledger, file: &ReceiptFiles) -> anyhow::Result<Option<u64>> {
+    match read_file(&file.statement, STATEMENT_BYTES_MAX as u64) {
+        Ok(bytes) => Ok(ledger.find(&bytes)?.map(|logged| logged.index)),
+        Err(_) => Ok(None),
+    }
+}
+
+/// Reads one receipt and holds it against every rule that needs no place in the log. What is wrong is told with
+/// the name of the file that it is wrong with.
 fn read(
     file: &ReceiptFiles,
     terms: &Terms,
-    placed: &[RunEntry],
-) -> anyhow::Result<(Vec<u8>, Statement, Vec<u8>)> {
-    let bytes = bare(read_file(&file.statement, STATEMENT_BYTES_MAX as u64))?;
-    let statement = Statement::open(&bytes)?;
+    place: Option<u64>,
+) -> Result<(Vec<u8>, Statement, Vec<u8>), String> {
+    let wrong = |why: anyhow::Error| refusal(&file.statement, &why);
+    let bytes = bare(read_file(&file.statement, STATEMENT_BYTES_MAX as u64)).map_err(wrong)?;
+    let statement = Statement::open(&bytes).map_err(|why| wrong(why.into()))?;
     let Payload::Receipt(receipt) = &statement.payload else {
-        anyhow::bail!("expected a receipt statement, found {}", statement.payload.stem());
+        return Err(wrong(anyhow::anyhow!(
+            "expected a receipt statement, found {}",
+            statement.payload.stem()
+        )));
     };
-    let body = bare(read_file(&file.body, ATTACHMENT_BYTES_MAX))?;
-    let place = placed.iter().find(|entry| entry.digest == statement.digest).map(|entry| entry.index);
+    let body = bare(read_file(&file.body, ATTACHMENT_BYTES_MAX)).map_err(|why| refusal(&file.body, &why))?;
     // If it is not in the log yet, its place will be after everything that is.
     let terms = if place.is_none() { Terms { opening_index: None, ..*terms } } else { *terms };
-    admit(statement.digest, statement.signer, receipt, place.unwrap_or(u64::MAX), &body, &terms)?;
+    admit(statement.digest, statement.signer, receipt, place.unwrap_or(u64::MAX), &body, &terms)
+        .map_err(|why| wrong(why.into()))?;
     Ok((bytes, statement, body))
 }
 
@@ -111,7 +123,73 @@ fn submit(
             let folder = file.folder;
             receipts.judged.push(Judged { admitted, folder, bytes, body, logged });
         }
-        Err(why) => receipts.refused.push(refusal(&file, &why.into())),
+        Err(why) => receipts.refused.push(refusal(&file.statement, &why.into())),
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use schemas::attachment::AttachmentName;
+    use schemas::digest::RunId;
+    use schemas::key::SecretKey;
+    use schemas::receipt::{DeviceFacts, Receipt};
+    use schemas::run::{Run, Steps};
+    use tlog::note::{KeyName, SigningKey};
+
+    fn receipt(run: RunId) -> Receipt {
+        Receipt {
+            run,
+            steps: Steps { first: 0, end: 1 },
+            devices: 1,
+            rank: 0,
+            simulated: true,
+            facts: DeviceFacts {
+                name: "toy".into(),
+                architecture: "toy".into(),
+                driver: "1".into(),
+                units: 1,
+                kernels: "v".into(),
+            },
+            checkpoint: b"no checkpoint".to_vec(),
+            answer: None,
+            body: AttachmentName::of(b"body"),
+        }
+    }
+
+    #[test]
+    fn a_refusal_names_the_file_that_is_at_fault() {
+        use schemas::digest::{Checksum, ConfigDigest, PlanDigest, StateDigest};
+        let folder = tempfile::tempdir().unwrap();
+        let run = Run {
+            name: "some".into(),
+            profile: "f32-fma".into(),
+            profile_digest: schemas::profile::F32_FMA.digest(),
+            config: ConfigDigest([2; 32]),
+            plan: PlanDigest([3; 32]),
+            state: StateDigest([4; 32]),
+            dataset: Checksum([5; 32]),
+            steps: 1,
+            leaves: 1,
+            devices_max: 1,
+        };
+        let log = SigningKey::from_seed(KeyName::new("log.example/test").unwrap(), &[1; 32]);
+        let log = log.verifier();
+        let terms = Terms { run: &run, id: run.id(), log, prediction_index: 1, opening_index: None };
+        let key = SecretKey::from_seed([9; 32]);
+        let bytes = Statement::sign(&Payload::Receipt(Box::new(receipt(run.id()))), &key).unwrap();
+        std::fs::write(folder.path().join("receipt-1.cose"), bytes).unwrap();
+        let file = list_receipts(folder.path()).unwrap().remove(0);
+        let why = |file: &ReceiptFiles| read(file, &terms, None).unwrap_err();
+        assert!(why(&file).starts_with("receipt-1.body.cbor: No such file"), "{}", why(&file));
+        std::fs::write(&file.body, b"body").unwrap();
+        assert!(
+            why(&file).starts_with("receipt-1.cose: checkpoint not signed by this log"),
+            "{}",
+            why(&file)
+        );
+        std::fs::write(&file.statement, b"no statement").unwrap();
+        assert!(why(&file).starts_with("receipt-1.cose: statement: "), "{}", why(&file));
+    }
 }

@@ -7,7 +7,7 @@ use crate::cli::ReconcileArgs;
 use crate::evidence::{Located, case_of, locate};
 use crate::folder::{Entries, Secrets, read_entries, read_secrets};
 use crate::keyfile;
-use crate::ledger::{Ledger, RunEntry};
+use crate::ledger::Ledger;
 use crate::output::{self, Hinted};
 use crate::receipts::{Judged, Receipts, submit_all};
 use crate::replay;
@@ -21,13 +21,23 @@ use schemas::receipt::Answer;
 use schemas::statement::{Payload, Statement};
 use schemas::verdict::{Outcome, Verdict};
 use std::path::Path;
-use verify::case::Case;
+use step::setup::Setup;
+use verify::case::{Case, Decision, Need};
 use verify::evidence::Evidence;
 use verify::receipt::{Admitted, Terms};
+use verify::reconcile::refused_of;
 
-/// Runs the command. The order of its steps is the argument: receipts are logged while the prediction is sealed.
-pub fn run(args: &ReconcileArgs) -> anyhow::Result<u8> {
-    // Everything that can be refused without the log is refused first.
+/// What is known, and found sound, before the log is asked for anything.
+struct Ready {
+    key: SecretKey,
+    entries: Entries,
+    secrets: Secrets,
+    /// What a replay computes from, if one is wanted.
+    replay: Option<Setup>,
+}
+
+/// Everything that can be refused without the log is refused first.
+fn ready(args: &ReconcileArgs) -> anyhow::Result<Ready> {
     let key = keyfile::load(&args.key)?;
     let entries = read_entries(&args.prediction)?;
     ensure!(
@@ -37,21 +47,45 @@ pub fn run(args: &ReconcileArgs) -> anyhow::Result<u8> {
         entries.predictor,
         key.public()
     );
+    // Readers trust the predictor's key for run and prediction alike.
+    ensure!(
+        entries.run_signer == entries.predictor,
+        Hinted::new(
+            format!(
+                "{}: expected a statement signed by the predictor {}, found one by {}",
+                args.prediction.join("run.cose").display(),
+                entries.predictor,
+                entries.run_signer
+            ),
+            "take the run.cose that `oracle predict` wrote beside prediction.cose",
+        )
+    );
     let secrets = read_secrets(&entries)?;
     let out_folder = args.out.parent().filter(|folder| !folder.as_os_str().is_empty());
     let out_folder = out_folder.unwrap_or(Path::new("."));
     ensure!(out_folder.is_dir(), "--out {}: there is no folder {}", args.out.display(), out_folder.display());
+    let replay = args.replay.as_deref().map(|run_toml| replay::load(&entries, run_toml)).transpose()?;
+    Ok(Ready { key, entries, secrets, replay })
+}
+
+/// Runs the command. The order of its steps is the argument: receipts are logged while the prediction is sealed.
+pub fn run(args: &ReconcileArgs) -> anyhow::Result<u8> {
+    let Ready { key, entries, secrets, replay } = ready(args)?;
     let ledger = connect(&args.ledger, Some(&args.log_key))?;
-    let (logged, listed) = find_prediction(&ledger, &entries)?;
-    let run_index = find_run(&ledger, &entries, &listed)?;
-    let earlier = earlier_opening(&ledger, &entries, &listed)?;
+    let logged = find_prediction(&ledger, &entries)?;
+    let run_index = find_run(&ledger, &entries, logged.index)?;
+    let opening = opening_of(&entries, &secrets, &key)?;
+    let earlier = match &opening {
+        Some(bytes) => ledger.find(bytes)?.map(|logged| logged.index),
+        None => None,
+    };
 
     let terms = Terms {
         run: &entries.run,
         id: entries.id,
         log: ledger.key(),
         prediction_index: logged.index,
-        opening_index: earlier.as_ref().map(|(_, index)| *index),
+        opening_index: earlier,
     };
     let receipts = submit_all(&ledger, &args.receipts, &terms)?;
     for why in &receipts.refused {
@@ -63,12 +97,15 @@ pub fn run(args: &ReconcileArgs) -> anyhow::Result<u8> {
     let mut located = locate(&case, &args.prediction, &receipts.judged)?;
     let mut answer = None;
     if located.decision.answers_judged {
-        answer = expected_answer(args, &entries, &secrets, &receipts.judged)?;
+        answer = expected_answer(replay.as_ref(), &entries, &secrets, &receipts.judged)?;
         located = locate(&Case { answer, ..case }, &args.prediction, &receipts.judged)?;
+    }
+    if entries.prediction.open.is_none() && earlier.is_none() && !args.accept_incomplete {
+        stop_if_incomplete(&located.decision)?;
     }
 
     // Point of no return: from here on anybody can read the prediction. All that can fail here has been done before.
-    let opening = open(&ledger, &entries, &secrets, &key, earlier)?;
+    let opening = open(&ledger, &secrets, opening)?;
 
     let verdict = verdict_of(&entries, &opening, &receipts, &located, answer);
     for bytes in &located.evidence {
@@ -90,72 +127,69 @@ pub fn run(args: &ReconcileArgs) -> anyhow::Result<u8> {
     let bundle = assemble(&ledger, &parts)?;
     check_own(&bundle, &ledger, entries.predictor)?;
     atomic::write(&args.out, &bundle, atomic::PUBLIC)?;
-    report(args, &verdict, located.decision.invalid_at.as_deref(), verdict_index, bundle.len());
+    report(args, &verdict, &located.decision, verdict_index, bundle.len());
     Ok(if verdict.outcome == Outcome::Agree { output::YES } else { output::NOT_SO })
 }
 
-fn find_run(ledger: &Ledger, entries: &Entries, listed: &[RunEntry]) -> anyhow::Result<u64> {
-    let digest = schemas::digest::EntryDigest::of(&entries.run_bytes);
-    let found = listed.iter().find(|entry| entry.digest == digest);
-    let found = found.ok_or_else(|| {
+/// The place of the predictor's own run statement, which has to be before the prediction's.
+fn find_run(ledger: &Ledger, entries: &Entries, prediction_index: u64) -> anyhow::Result<u64> {
+    let found = ledger.find(&entries.run_bytes)?.map(|logged| logged.index);
+    Ok(found.filter(|index| *index < prediction_index).ok_or_else(|| {
+        let digest = schemas::digest::EntryDigest::of(&entries.run_bytes);
+        let address = ledger.address();
         Hinted::new(
-            format!("run statement {digest} is not in the log at {}", ledger.address()),
-            "`client submit run.cose` puts it there",
+            format!("the predictor's run statement {digest} is not in the log at {address} before the prediction"),
+            "another signer's statement of this run does not do: `oracle predict --commit` logs the predictor's own \
+             before the prediction",
         )
-    })?;
-    // The list is the server's word; the bundle needs the proof.
-    Ok(ledger.proof(&entries.run_bytes, found.index, None)?.index)
+    })?)
 }
 
-/// The first opening of this prediction by its own predictor, if there is one.
-fn earlier_opening(
-    ledger: &Ledger,
-    entries: &Entries,
-    listed: &[RunEntry],
-) -> anyhow::Result<Option<(Vec<u8>, u64)>> {
-    for listed in listed.iter().filter(|entry| entry.kind == "opening") {
-        let bytes = ledger.entry(listed.digest)?;
-        let statement = Statement::open(&bytes)?;
-        let ours = statement.signer == entries.predictor
-            && matches!(&statement.payload, Payload::Opening(o) if o.prediction == entries.prediction_digest);
-        if ours {
-            let index = ledger.proof(&bytes, listed.index, None)?.index;
-            return Ok(Some((bytes, index)));
-        }
+/// An opening cannot be taken back, and is good for nothing where something needed is missing.
+fn stop_if_incomplete(decision: &Decision) -> anyhow::Result<()> {
+    if decision.outcome != Outcome::Incomplete {
+        return Ok(());
     }
-    Ok(None)
+    // Refusals have been told already.
+    for missing in decision.missing.iter().filter(|line| refused_of(std::slice::from_ref(line)).is_empty()) {
+        output::note(&format!("missing: {missing}"));
+    }
+    let message = "the verdict would be incomplete, for what the notes above say; nothing was opened";
+    let hint = "fix it and run again, or give --accept-incomplete to open the prediction and log the verdict \
+                `incomplete`";
+    Err(Hinted::new(message, hint).into())
+}
+
+/// The statement that opens a sealed prediction; the same bytes every time, so that a second call finds the first's.
+fn opening_of(entries: &Entries, secrets: &Secrets, key: &SecretKey) -> anyhow::Result<Option<Vec<u8>>> {
+    if entries.prediction.open.is_some() {
+        return Ok(None);
+    }
+    let open = OpenBody { salt: secrets.salt, body: AttachmentName::of(&secrets.body_bytes) };
+    let opening = Opening { run: entries.id, prediction: entries.prediction_digest, open };
+    Ok(Some(Statement::sign(&Payload::Opening(opening), key)?))
 }
 
 /// Opens a sealed prediction: the body first, so that whoever sees the opening can have it.
 fn open(
     ledger: &Ledger,
-    entries: &Entries,
     secrets: &Secrets,
-    key: &SecretKey,
-    earlier: Option<(Vec<u8>, u64)>,
+    opening: Option<Vec<u8>>,
 ) -> anyhow::Result<Option<(Vec<u8>, u64)>> {
     ledger.attach(&secrets.body_bytes)?;
-    if entries.prediction.open.is_some() {
-        return Ok(None);
-    }
-    if earlier.is_some() {
-        return Ok(earlier);
-    }
-    let open = OpenBody { salt: secrets.salt, body: AttachmentName::of(&secrets.body_bytes) };
-    let opening = Opening { run: entries.id, prediction: entries.prediction_digest, open };
-    let bytes = Statement::sign(&Payload::Opening(opening), key)?;
+    let Some(bytes) = opening else { return Ok(None) };
     let index = ledger.submit(&bytes)?.index;
     Ok(Some((bytes, index)))
 }
 
 /// The answer to the challenge by a replay, if one is wanted and there is one challenge to answer.
 fn expected_answer(
-    args: &ReconcileArgs,
+    replay: Option<&Setup>,
     entries: &Entries,
     secrets: &Secrets,
     judged: &[Judged],
 ) -> anyhow::Result<Option<Answer>> {
-    let Some(run_toml) = &args.replay else {
+    let Some(setup) = replay else {
         output::note("the answers to the challenge are not held against a replay (--replay run.toml)");
         return Ok(None);
     };
@@ -163,14 +197,10 @@ fn expected_answer(
     challenges.sort();
     challenges.dedup();
     match challenges[..] {
-        [challenge] => replay::expected_answer(entries, secrets, challenge, run_toml),
+        [challenge] => replay::expected_answer(entries, secrets, challenge, setup),
         [] => Ok(None),
-        _ => {
-            output::note(
-                "the receipts answer different challenges: no replay, since a verdict holds one answer",
-            );
-            Ok(None)
-        }
+        // The comparison calls that incomplete: a verdict holds one answer.
+        _ => Ok(None),
     }
 }
 
@@ -198,13 +228,11 @@ fn verdict_of(
     }
 }
 
-fn report(
-    args: &ReconcileArgs,
-    verdict: &Verdict,
-    invalid_at: Option<&str>,
-    index: u64,
-    bundle_bytes: usize,
-) {
+fn report(args: &ReconcileArgs, verdict: &Verdict, decision: &Decision, index: u64, bundle_bytes: usize) {
+    if let Some(hint) = traces_hint(&decision.needed) {
+        output::hint(hint);
+    }
+    let invalid_at = decision.invalid_at.as_deref();
     if args.json {
         let mut value = account::to_json(verdict);
         value["verdict_index"] = index.into();
@@ -221,5 +249,48 @@ fn report(
         "verdict at index {index}; bundle {} ({bundle_bytes} bytes)\n",
         args.out.display()
     ));
-    output::result(&text);
+    output::result(&output::printable(&text));
+}
+
+/// How to have what would have named the operation.
+fn traces_hint(needed: &[Need]) -> Option<&'static str> {
+    let of_device = needed.iter().any(|need| matches!(need, Need::DeviceTrace { .. }));
+    of_device.then_some("`device run --traces` keeps the traces, by which a finding names the operation")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn decision(outcome: Outcome) -> Decision {
+        Decision {
+            outcome,
+            step: None,
+            findings: vec![],
+            missing: vec!["device 1 of 2: no receipt".into(), "refused: receipt-1.cose: other run".into()],
+            simulated: true,
+            needed: vec![],
+            answers_judged: false,
+            invalid_at: None,
+        }
+    }
+
+    #[test]
+    fn only_an_incomplete_decision_stops_before_the_opening() {
+        let error = stop_if_incomplete(&decision(Outcome::Incomplete)).unwrap_err();
+        assert!(error.to_string().ends_with("nothing was opened"), "{error}");
+        assert!(output::hint_of(&error).unwrap().contains("--accept-incomplete"));
+        for outcome in [Outcome::Agree, Outcome::Diverge, Outcome::Invalid] {
+            assert!(stop_if_incomplete(&decision(outcome)).is_ok());
+        }
+    }
+
+    #[test]
+    fn the_option_that_keeps_traces_is_named_only_where_a_devices_trace_is_wanting() {
+        let device = Need::DeviceTrace { step: 1, leaf: 2, rank: 0 };
+        assert!(
+            traces_hint(&[Need::PredictedTrace { step: 1, leaf: 2 }, device]).unwrap().contains("--traces")
+        );
+        assert_eq!(traces_hint(&[Need::Meeting { step: 1 }]), None);
+    }
 }

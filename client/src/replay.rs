@@ -15,20 +15,10 @@ use step::setup::Setup;
 use step::snapshot;
 use step::state::State;
 
-/// Computes the step that `challenge` chose, from the nearest snapshot before it, and folds what a device has to
-/// answer with. The step's own checksums must be the predicted ones: then this is the computation predicted.
-pub fn expected_answer(
-    entries: &Entries,
-    secrets: &Secrets,
-    challenge: Challenge,
-    run_toml: &Path,
-) -> anyhow::Result<Option<Answer>> {
-    let chosen = chosen_step(challenge, entries.prediction.steps);
-    // A run that ended before the chosen step has nothing to answer with.
-    let Some(record) = secrets.body.record(chosen) else { return Ok(None) };
-    let Some(outcome) = &record.outcome else { return Ok(None) };
+/// Reads a run.toml and what it names, and checks that it is of the predicted run.
+pub fn load(entries: &Entries, run_toml: &Path) -> anyhow::Result<Setup> {
     let setup = Setup::load(run_toml)?;
-    let (expected, found) = (entries.run.id(), setup.run.id());
+    let (expected, found) = (entries.id, setup.run.id());
     ensure!(
         found == expected,
         Hinted::new(
@@ -36,8 +26,23 @@ pub fn expected_answer(
             "give the run.toml that the prediction was made from",
         )
     );
+    Ok(setup)
+}
+
+/// Computes the step that `challenge` chose, from the nearest snapshot before it, and folds what a device has to
+/// answer with. The step's own checksums must be the predicted ones: then this is the computation predicted.
+pub fn expected_answer(
+    entries: &Entries,
+    secrets: &Secrets,
+    challenge: Challenge,
+    setup: &Setup,
+) -> anyhow::Result<Option<Answer>> {
+    let chosen = chosen_step(challenge, entries.prediction.steps);
+    // A run that ended before the chosen step has nothing to answer with.
+    let Some(record) = secrets.body.record(chosen) else { return Ok(None) };
+    let Some(outcome) = &record.outcome else { return Ok(None) };
     let session = Session::new(&setup.plan, &setup.tokens, Backend::detect())?;
-    let mut state = state_before(entries, &setup, chosen)?;
+    let mut state = state_before(entries, setup, chosen)?;
     while state.step < chosen {
         let before = state.step;
         session.step(&mut state)?;
@@ -50,9 +55,8 @@ pub fn expected_answer(
     let expected = [outcome.reduced, outcome.parameters];
     ensure!(
         found == expected,
-        "the replay of step {chosen} gives {found:?}, the prediction has {expected:?}: the folder's snapshots or {} \
-         are of another run",
-        run_toml.display()
+        "the replay of step {chosen} gives {found:?}, the prediction has {expected:?}: the folder's snapshots are \
+         of another run"
     );
     let tables = FoldTables::new(FoldKey::from(challenge), reduced.len());
     Ok(Some(Answer {

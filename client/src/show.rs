@@ -3,19 +3,23 @@
 use crate::account;
 use crate::cli::ShowArgs;
 use crate::folder::read_file;
-use crate::output;
-use anyhow::Context as _;
+use crate::output::{self, Hinted};
 use schemas::attachment::AttachmentName;
 use schemas::bundle::{Bundle, ProvenEntry};
 use schemas::object::Object as _;
 use schemas::statement::{Payload, Statement};
+use serde_json::{Value, json};
 use std::fmt::Write as _;
 
 /// Runs the command.
 pub fn run(args: &ShowArgs) -> anyhow::Result<u8> {
     let bytes = read_file(&args.file, Bundle::BYTES_MAX as u64)?;
-    let bundle = Bundle::decode(&bytes).with_context(|| args.file.display().to_string())?;
-    output::result(&describe(&bundle));
+    let bundle = Bundle::decode(&bytes)
+        .map_err(|error| Hinted::new(format!("{}: {error}", args.file.display()), output::NO_BUNDLE))?;
+    match args.json {
+        true => output::result(&format!("{}\n", to_json(&bundle))),
+        false => output::result(&describe(&bundle)),
+    }
     Ok(output::YES)
 }
 
@@ -24,7 +28,7 @@ pub fn describe(bundle: &Bundle) -> String {
     let mut text = String::from("nothing below was verified: `client verify` does that\n\n");
     text.push_str("checkpoint\n");
     for line in String::from_utf8_lossy(&bundle.checkpoint).lines() {
-        let _ = writeln!(text, "  {}", printable(line));
+        let _ = writeln!(text, "  {}", output::printable(line));
     }
     for entry in &bundle.entries {
         text.push('\n');
@@ -46,8 +50,12 @@ fn describe_entry(entry: &ProvenEntry, text: &mut String) {
     let statement = match Statement::open(&entry.bytes) {
         Ok(statement) => statement,
         Err(error) => {
-            let _ =
-                writeln!(text, "entry {}: cannot be read: {}", entry.index, printable(&error.to_string()));
+            let _ = writeln!(
+                text,
+                "entry {}: cannot be read: {}",
+                entry.index,
+                output::printable(&error.to_string())
+            );
             return;
         }
     };
@@ -69,7 +77,7 @@ fn describe_entry(entry: &ProvenEntry, text: &mut String) {
         Payload::Receipt(receipt) => {
             let simulated = if receipt.simulated { ", simulated" } else { "" };
             let (rank, of) = (receipt.rank, receipt.devices);
-            let _ = writeln!(text, "  rank {rank} of {of}, steps {}{simulated}", receipt.steps);
+            let _ = writeln!(text, "  device {rank} of {of}, steps {}{simulated}", receipt.steps);
             let facts = &receipt.facts;
             let _ = writeln!(text, "  {:?}, {:?}, {:?}", facts.name, facts.architecture, facts.driver);
         }
@@ -81,7 +89,64 @@ fn describe_entry(entry: &ProvenEntry, text: &mut String) {
     }
 }
 
-/// Text from a bundle may hold anything; a terminal gets none of its control characters.
-fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+/// A bundle as JSON.
+pub fn to_json(bundle: &Bundle) -> Value {
+    let attachment = |bytes: &Vec<u8>| {
+        let name = AttachmentName::of(bytes);
+        json!({ "sha256": name.sha256.to_string(), "bytes": name.bytes })
+    };
+    json!({
+        // Said in the JSON too: whoever reads it has not seen the first line of the text.
+        "verified": Value::Null,
+        "checkpoint": String::from_utf8_lossy(&bundle.checkpoint),
+        "entries": bundle.entries.iter().map(entry_json).collect::<Vec<_>>(),
+        "cover_sizes": bundle.covers.iter().map(|cover| cover.tree_size).collect::<Vec<_>>(),
+        "plan_bytes": bundle.plan.len(),
+        "attachments": bundle.attachments.iter().map(attachment).collect::<Vec<_>>(),
+    })
+}
+
+fn entry_json(entry: &ProvenEntry) -> Value {
+    let statement = match Statement::open(&entry.bytes) {
+        Ok(statement) => statement,
+        Err(error) => return json!({ "index": entry.index, "error": error.to_string() }),
+    };
+    let content = match &statement.payload {
+        Payload::Run(run) => json!({
+            "run": run.id().to_string(),
+            "name": run.name,
+            "profile": run.profile,
+            "steps": run.steps,
+            "leaves": run.leaves,
+            "devices_max": run.devices_max,
+        }),
+        Payload::Prediction(prediction) => json!({
+            "run": prediction.run.to_string(),
+            "steps": [prediction.steps.first, prediction.steps.end],
+            "open": prediction.open.is_some(),
+            "seal": prediction.seal.to_string(),
+        }),
+        Payload::Opening(opening) => json!({
+            "run": opening.run.to_string(),
+            "prediction": opening.prediction.to_string(),
+        }),
+        Payload::Receipt(receipt) => json!({
+            "run": receipt.run.to_string(),
+            "rank": receipt.rank,
+            "devices": receipt.devices,
+            "steps": [receipt.steps.first, receipt.steps.end],
+            "simulated": receipt.simulated,
+            "name": receipt.facts.name,
+            "architecture": receipt.facts.architecture,
+            "driver": receipt.facts.driver,
+        }),
+        Payload::Verdict(verdict) => account::to_json(verdict),
+    };
+    json!({
+        "index": entry.index,
+        "kind": statement.payload.stem(),
+        "sha256": statement.digest.to_string(),
+        "signer": statement.signer.to_string(),
+        "content": content,
+    })
 }

@@ -3,8 +3,9 @@
 use crate::cli::{KeygenArgs, SubmitArgs};
 use crate::folder::{Entries, read_statement};
 use crate::keyfile;
-use crate::ledger::{Ledger, Logged, RunEntry};
+use crate::ledger::{Ledger, Logged};
 use crate::output::{self, Hinted};
+use schemas::statement::StatementError;
 
 /// Makes a key and prints its public half.
 pub fn keygen(args: &KeygenArgs) -> anyhow::Result<u8> {
@@ -15,7 +16,13 @@ pub fn keygen(args: &KeygenArgs) -> anyhow::Result<u8> {
 
 /// Submits a statement and prints its place.
 pub fn run(args: &SubmitArgs) -> anyhow::Result<u8> {
-    let (bytes, statement) = read_statement(&args.file)?;
+    let (bytes, statement) = read_statement(&args.file).map_err(|error| {
+        if error.downcast_ref::<StatementError>().is_none() {
+            return error;
+        }
+        let hint = "cut short, or not a statement? `oracle predict` and `device run` write them (.cose)";
+        Hinted::new(output::message_of(&error), hint).into()
+    })?;
     let ledger = connect(&args.ledger, args.log_key.as_deref())?;
     let logged = ledger.submit(&bytes)?;
     output::result(&format!(
@@ -39,17 +46,14 @@ pub fn connect(address: &str, log_key: Option<&str>) -> anyhow::Result<Ledger> {
     Ok(ledger)
 }
 
-/// Where a prediction stands in the log, proven, and what else the server lists of its run.
-pub fn find_prediction(ledger: &Ledger, entries: &Entries) -> anyhow::Result<(Logged, Vec<RunEntry>)> {
-    let listed = ledger.run_entries(entries.id)?;
-    let found = listed.iter().find(|entry| entry.digest == entries.prediction_digest);
+/// Where a prediction stands in the log, proven.
+pub fn find_prediction(ledger: &Ledger, entries: &Entries) -> anyhow::Result<Logged> {
     // It is not submitted here: a prediction that comes after its receipts is none.
-    let found = found.ok_or_else(|| {
+    let found = ledger.find(&entries.prediction_bytes)?;
+    Ok(found.ok_or_else(|| {
         Hinted::new(
             format!("prediction {} is not in the log at {}", entries.prediction_digest, ledger.address()),
             "`oracle predict --commit --ledger URL` puts it there, before the devices run",
         )
-    })?;
-    let logged = ledger.proof(&entries.prediction_bytes, found.index, None)?;
-    Ok((logged, listed))
+    })?)
 }

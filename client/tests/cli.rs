@@ -31,6 +31,9 @@ fn every_command_has_help_with_an_example() {
         assert!(stdout(&output).contains(&format!("Example:\n  client {command} ")), "{command}");
         assert!(output.stderr.is_empty());
     }
+    let whole = stdout(&client(folder.path(), &["--help"]));
+    assert!(whole.contains("Example:\n  client keygen "), "{whole}");
+    assert!(whole.contains("--log-key log/log.pub"), "{whole}");
 }
 
 #[test]
@@ -56,6 +59,8 @@ fn keygen_prints_the_public_key_and_never_overwrites() {
     assert_eq!(status(&again), 2);
     assert!(stderr(&again).contains("client: hint: a key file is never overwritten"), "{}", stderr(&again));
     assert_eq!(std::fs::read(folder.path().join("predictor.key")).unwrap(), secret);
+    let nowhere = stderr(&client(folder.path(), &["keygen", "keys/predictor.key"]));
+    assert!(nowhere.contains("client: hint: there is no folder keys: make it first"), "{nowhere}");
 }
 
 #[test]
@@ -81,6 +86,8 @@ fn what_is_no_bundle_could_not_be_checked() {
     assert!(text.starts_with("1. bundle can be read [failed]: "), "{text}");
     assert!(text.contains("\n2. checkpoint is signed by the log [not reached]\n"), "{text}");
     assert!(text.lines().last().unwrap().starts_with("not verified: check 1: "), "{text}");
+    let hint = "client: hint: cut short, or not a bundle? `client reconcile` writes them (.tally)\n";
+    assert_eq!(stderr(&checked), hint);
     let json = stdout(&with(&["--log-key", &log, "--predictor-key", "predictor.pub", "--json"]));
     let value: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!((value["verified"].as_bool(), value["status"].as_u64()), (Some(false), Some(2)));
@@ -88,6 +95,14 @@ fn what_is_no_bundle_could_not_be_checked() {
     let shown = client(folder.path(), &["show", "run.tally"]);
     assert_eq!(status(&shown), 2);
     assert!(stderr(&shown).starts_with("client: error: run.tally: bundle: "), "{}", stderr(&shown));
+    assert!(stderr(&shown).ends_with(hint), "{}", stderr(&shown));
+    let submitted = client(folder.path(), &["submit", "run.tally", "--ledger", "http://127.0.0.1:1"]);
+    assert_eq!(status(&submitted), 2);
+    assert!(
+        stderr(&submitted).contains("client: hint: cut short, or not a statement?"),
+        "{}",
+        stderr(&submitted)
+    );
     let absent = client(folder.path(), &["show", "absent.tally"]);
     assert!(stderr(&absent).starts_with("client: error: cannot read absent.tally: "), "{}", stderr(&absent));
 }
@@ -121,7 +136,101 @@ fn a_log_that_is_not_there_is_an_error_with_a_hint_and_leaves_no_file() {
     assert!(refused.contains("client: hint: is the ledger running?"), "{refused}");
     let other = bundle(&["submit", "run.cose", "--ledger", "https://log.example"]);
     assert!(other.contains("expected http://HOST[:PORT]"), "{other}");
+    let bare = bundle(&["submit", "run.cose", "--ledger", "127.0.0.1:7180"]);
+    assert!(bare.contains("client: hint: did you mean http://127.0.0.1:7180?"), "{bare}");
     assert!(!folder.path().join("challenge.note").exists());
+}
+
+/// A small genuine-looking bundle: its form is right, nothing in it was verified.
+fn some_bundle() -> Vec<u8> {
+    use schemas::object::Object as _;
+    let key = schemas::key::SecretKey::from_seed([1; 32]);
+    let run = schemas::statement::Payload::Run(some_run());
+    let bytes = schemas::statement::Statement::sign(&run, &key).unwrap();
+    let entries = vec![schemas::bundle::ProvenEntry { index: 1, bytes, proof: vec![] }];
+    schemas::bundle::Bundle {
+        checkpoint: b"log.example\n2\n".to_vec(),
+        entries,
+        covers: vec![],
+        plan: b"plan".to_vec(),
+        attachments: vec![b"attachment".to_vec()],
+    }
+    .encode()
+}
+
+#[test]
+fn a_bundle_is_shown_in_words_and_as_json() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("run.tally"), some_bundle()).unwrap();
+    let words = client(folder.path(), &["show", "run.tally"]);
+    assert_eq!(status(&words), 0);
+    assert!(stdout(&words).contains("\nentry 1: run "), "{}", stdout(&words));
+    let json = client(folder.path(), &["show", "run.tally", "--json"]);
+    assert_eq!(status(&json), 0);
+    let value: serde_json::Value = serde_json::from_str(&stdout(&json)).unwrap();
+    assert!(value["verified"].is_null());
+    assert_eq!(value["entries"][0]["kind"], "run");
+    assert_eq!(value["entries"][0]["content"]["name"], "some");
+    assert_eq!(
+        (value["plan_bytes"].as_u64(), value["attachments"][0]["bytes"].as_u64()),
+        (Some(4), Some(10))
+    );
+}
+
+/// Writes run.cose signed by one key and prediction.cose signed by another.
+fn write_prediction(folder: &Path, run_seed: u8, predictor_seed: u8) {
+    use schemas::digest::Seal;
+    use schemas::statement::{Payload, Statement};
+    let key = |seed: u8| schemas::key::SecretKey::from_seed([seed; 32]);
+    let steps = schemas::run::Steps { first: 0, end: 1 };
+    let run = some_run();
+    let prediction = schemas::prediction::Prediction {
+        run: run.id(),
+        steps,
+        seal: Seal([7; 32]),
+        reveal_by: 1,
+        open: None,
+    };
+    std::fs::create_dir_all(folder).unwrap();
+    std::fs::write(folder.join("run.cose"), Statement::sign(&Payload::Run(run), &key(run_seed)).unwrap())
+        .unwrap();
+    let bytes = Statement::sign(&Payload::Prediction(prediction), &key(predictor_seed)).unwrap();
+    std::fs::write(folder.join("prediction.cose"), bytes).unwrap();
+}
+
+#[test]
+fn another_signers_run_statement_is_refused_before_the_log_is_asked() {
+    let folder = tempfile::tempdir().unwrap();
+    client(folder.path(), &["keygen", "predictor.key"]);
+    let secret = client::keyfile::load(&folder.path().join("predictor.key")).unwrap();
+    let log = tlog::note::SigningKey::from_seed(tlog::note::KeyName::new("log.example").unwrap(), &[1; 32]);
+    let log = log.verifier().to_string();
+    let prediction = folder.path().join("prediction");
+    write_prediction(&prediction, 2, 3);
+    let reconcile = |key: &str| {
+        let with =
+            ["reconcile", "--ledger", "http://127.0.0.1:1", "--log-key", &log, "--prediction", "prediction"];
+        let output = client(
+            folder.path(),
+            &[&with[..], &["--receipts", ".", "--out", "run.tally", "--key", key]].concat(),
+        );
+        assert_eq!(status(&output), 2);
+        stderr(&output)
+    };
+    let public = reconcile("predictor.pub");
+    assert!(public.contains("that is a public key; the secret one is predictor.key"), "{public}");
+    let other = reconcile("predictor.key");
+    assert!(other.contains("expected the predictor's key"), "{other}");
+    // The prediction by the right key, the run by another.
+    let run = std::fs::read(prediction.join("run.cose")).unwrap();
+    let bytes = std::fs::read(prediction.join("prediction.cose")).unwrap();
+    let payload = schemas::statement::Statement::open(&bytes).unwrap().payload;
+    let signed = schemas::statement::Statement::sign(&payload, &secret).unwrap();
+    std::fs::write(prediction.join("prediction.cose"), signed).unwrap();
+    let foreign = reconcile("predictor.key");
+    assert!(foreign.contains("expected a statement signed by the predictor "), "{foreign}");
+    assert!(foreign.contains("client: hint: take the run.cose that `oracle predict` wrote"), "{foreign}");
+    assert_eq!(std::fs::read(prediction.join("run.cose")).unwrap(), run);
 }
 
 fn some_run() -> schemas::run::Run {

@@ -65,7 +65,7 @@ pub struct Run {
     /// Folder for the receipts: new or empty
     #[arg(long, value_name = "DIR", required_unless_present = "dry_run")]
     pub out: Option<PathBuf>,
-    /// Keep the traces, by which a reconciliation names operations
+    /// Keep the traces, by which a reconciliation names operations; without them it names leaves
     #[arg(long)]
     pub traces: bool,
     /// Do something wrong on purpose, NAME:KEY=VALUE,...; may be repeated (see `device faults`)

@@ -6,6 +6,7 @@
 
 pub mod snapshot;
 pub mod job;
+pub mod checkpoint;
 
 pub mod backend;
 pub mod simulated;

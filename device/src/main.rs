@@ -10,24 +10,22 @@ use device::run::{Request, RunError, run};
 use device::staging::StagingError;
 use device::{keyfile::KeyFileError, report};
 use schemas::challenge::CHECKPOINT_BYTES_MAX;
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
 use std::process::ExitCode;
 
 /// Why nothing was done.
 #[derive(Debug, thiserror::Error)]
 enum Failure {
     #[error(transparent)]
+    Job(#[from] JobError),
+    #[error("challenge: {0}")]
+    Challenge(JobError),
+    #[error(transparent)]
     Run(#[from] RunError),
     #[error("backend {found:?} is not in this build, expected {expected}")]
     Backend { found: String, expected: String },
     #[error("stdout: {0}")]
     Output(std::io::Error),
-}
-
-impl From<JobError> for Failure {
-    fn from(error: JobError) -> Failure {
-        Failure::Run(error.into())
-    }
 }
 
 impl Failure {
@@ -40,9 +38,19 @@ impl Failure {
             Failure::Run(RunError::Key(KeyFileError::Mode { .. })) => {
                 Some("run `chmod 600` on it if nobody else can have read it")
             }
-            Failure::Run(RunError::Job(JobError::NotTheRuns { .. })) => {
+            Failure::Job(JobError::Read { source, .. }) if is_elsewhere(source) => {
+                Some("give OUT/job, as `oracle predict` writes it")
+            }
+            Failure::Job(JobError::NotTheRuns { .. }) => {
                 Some("the job folder does not belong together; get it again from whoever made the prediction")
             }
+            Failure::Job(JobError::Steps { .. }) => {
+                Some("give --steps A..B within them, or leave it out for all of them")
+            }
+            Failure::Run(RunError::TooManySteps { .. }) => {
+                Some("give fewer with --steps A..B, and the rest to another run")
+            }
+            Failure::Challenge(_) | Failure::Run(RunError::Note(_)) => Some("`client challenge` writes it"),
             Failure::Run(RunError::Fault(_)) => {
                 Some("`device faults` explains every fault, `device faults --job DIR` lists the operations")
             }
@@ -50,6 +58,11 @@ impl Failure {
             _ => None,
         }
     }
+}
+
+/// Whether the system says that nothing stands at a path.
+fn is_elsewhere(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
 
 fn main() -> ExitCode {
@@ -113,12 +126,16 @@ fn run_job(flags: Run) -> Result<(), Failure> {
             false => report::estimate_text(&job, flags.devices, steps, &needs),
         });
     };
-    let checkpoint = read_limited(&challenge, CHECKPOINT_BYTES_MAX as u64)?;
+    let checkpoint = read_limited(&challenge, CHECKPOINT_BYTES_MAX as u64).map_err(Failure::Challenge)?;
     let (devices, traces, faults) = (flags.devices, flags.traces, flags.faults);
     let request = Request { checkpoint, devices, steps, keys, out, traces, faults };
     let mut watch = Watch::start(steps, devices, job.plan.leaves * job.plan.dimensions.rows());
     let summary = run(&job, &request, &*backend, &mut |progress| watch.see(progress))?;
     let seen = watch.stop(steps);
+    if !request.traces {
+        eprintln!("device: note: no traces kept: a divergence can be located only to the leaf");
+        eprintln!("device: hint: `device run --traces` keeps them");
+    }
     print(&match flags.json {
         true => format!("{:#}\n", report::summary_json(&job, &request, &*backend, &summary, &seen)),
         false => report::summary_text(&job, &request, &*backend, &summary, &seen),

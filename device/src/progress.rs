@@ -12,7 +12,8 @@ pub struct Watch {
     devices: u64,
     step_tokens: u64,
     started: Instant,
-    waiting: BTreeMap<u64, Vec<Vec<u32>>>,
+    /// By step and then by rank.
+    waiting: BTreeMap<u64, BTreeMap<u64, Vec<u32>>>,
     finished: Vec<Loss>,
 }
 
@@ -21,8 +22,9 @@ pub struct Watch {
 pub struct Loss {
     /// Which step.
     pub step: u64,
-    /// Mean over its leaves, for people: receipts hold the bits of each.
-    pub mean: f64,
+    /// The f32 sum of its leaves' losses in ascending order, divided by their number: the very value that the
+    /// oracle shows. It is for people; receipts hold the bits of each leaf.
+    pub mean: f32,
 }
 
 /// What was seen of a run, for its summary.
@@ -66,13 +68,14 @@ impl Watch {
     /// Takes a device's report of a step.
     pub fn see(&mut self, progress: Progress) {
         let reports = self.waiting.entry(progress.step).or_default();
-        reports.push(progress.losses);
+        reports.insert(progress.rank, progress.losses);
         if (reports.len() as u64) < self.devices {
             return;
         }
-        let losses: Vec<u32> = self.waiting.remove(&progress.step).into_iter().flatten().flatten().collect();
-        let sum: f64 = losses.iter().map(|&bits| f64::from(f32::from_bits(bits))).sum();
-        let mean = sum / losses.len() as f64;
+        // Ranks own ascending ranges of leaves.
+        let reports = self.waiting.remove(&progress.step).into_iter().flatten();
+        let losses: Vec<f32> = reports.flat_map(|(_, losses)| losses).map(f32::from_bits).collect();
+        let mean = losses.iter().sum::<f32>() / losses.len() as f32;
         self.finished.push(Loss { step: progress.step, mean });
         let speed = per_second(self.finished.len() as u64 * self.step_tokens, self.started.elapsed());
         self.bar.set_position(self.finished.len() as u64);
@@ -108,5 +111,20 @@ mod tests {
         let seen = watch.stop(steps);
         let loss = Some(Loss { step: 1, mean: 2.0 });
         assert_eq!((seen.steps, seen.first, seen.last, seen.tokens), (2, loss, loss, 20));
+    }
+
+    #[test]
+    fn the_mean_is_summed_in_the_order_of_the_leaves_whichever_device_is_first() {
+        // In f32, (2^24 + 1) + 1 is 2^24, but (1 + 1) + 2^24 is 2^24 + 2.
+        let losses = [[1.0_f32, 1.0], [16_777_216.0, 0.0]];
+        for order in [[0, 1], [1, 0]] {
+            let steps = Steps { first: 0, end: 1 };
+            let mut watch = Watch::start(steps, 2, 10);
+            for rank in order {
+                let losses = losses[rank].map(f32::to_bits).to_vec();
+                watch.see(Progress { rank: rank as u64, step: 0, losses });
+            }
+            assert_eq!(watch.stop(steps).last, Some(Loss { step: 0, mean: 16_777_218.0 / 4.0 }));
+        }
     }
 }

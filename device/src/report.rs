@@ -140,8 +140,9 @@ pub fn estimate_text(job: &Job, devices: u64, steps: Steps, estimate: &Estimate)
     line("  one leaf, at most", bytes_text(e.leaf_bytes));
     line("memory, shared", bytes_text(e.shared_bytes));
     line("memory, all", bytes_text(e.total_bytes));
-    line("work, each step", format!("{} tokens, {:.3e} fma", e.step_tokens, e.step_fma as f64));
-    line("work, all steps", format!("{:.3e} fma", e.run_fma as f64));
+    let work = format!("{} tokens, {} multiply-accumulates", e.step_tokens, grouped(e.step_fma));
+    line("work, each step", work);
+    line("work, all steps", format!("{} multiply-accumulates", grouped(e.run_fma)));
     line("links, each step", bytes_text(e.step_link_bytes));
     line("traces, if kept", format!("{} files, {}", e.trace_files, bytes_text(e.trace_bytes)));
     text
@@ -173,13 +174,27 @@ pub fn estimate_json(job: &Job, devices: u64, steps: Steps, estimate: &Estimate)
     })
 }
 
+/// A count of bytes, in the units that `oracle plan` prints: powers of ten.
 fn bytes_text(bytes: u64) -> String {
-    let units = ["B", "KiB", "MiB", "GiB", "TiB"];
-    let power = units.len().min(1 + bytes.max(1).ilog2() as usize / 10) - 1;
-    match power {
-        0 => format!("{bytes} B"),
-        _ => format!("{:.1} {}", bytes as f64 / (1_u64 << (10 * power)) as f64, units[power]),
+    match bytes {
+        0..10_000 => format!("{bytes} bytes"),
+        10_000..10_000_000 => format!("{:.0} kB", bytes as f64 / 1e3),
+        10_000_000..10_000_000_000 => format!("{:.0} MB", bytes as f64 / 1e6),
+        _ => format!("{:.1} GB", bytes as f64 / 1e9),
     }
+}
+
+/// A count with a comma after every three digits, as `oracle plan` prints it.
+fn grouped(count: u128) -> String {
+    let digits = count.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
 }
 
 /// The backends, for people.
@@ -275,4 +290,17 @@ fn taps(plan: &Plan) -> Vec<TapName> {
             shape: plan.shape(operand).to_vec(),
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_and_counts_read_as_those_of_the_oracle() {
+        let sizes = [0, 9_999, 10_000, 9_999_499, 10_000_000, 9_999_000_000, 10_000_000_000];
+        let texts = ["0 bytes", "9999 bytes", "10 kB", "9999 kB", "10 MB", "9999 MB", "10.0 GB"];
+        assert_eq!(sizes.map(bytes_text), texts);
+        assert_eq!([0, 999, 1_000, 1_234_567].map(grouped), ["0", "999", "1,000", "1,234,567"]);
+    }
 }

@@ -1,6 +1,7 @@
 //! A run: one thread for each device, then a signed receipt from each; all of its output or none.
 
 use crate::backend::{Backend, BackendError, Given};
+use crate::checkpoint::{self, NoteError};
 use crate::checksum::Coefficients;
 use crate::fault::Faults;
 use crate::job::{Job, JobError, read_limited};
@@ -9,7 +10,7 @@ use crate::link;
 use crate::rank::{Account, Progress, Rank, RankError, Shared};
 use crate::staging::{Staging, StagingError};
 use schemas::attachment::{ATTACHMENT_BYTES_MAX, AttachmentName};
-use schemas::challenge::{CHECKPOINT_BYTES_MAX, challenge};
+use schemas::challenge::challenge;
 use schemas::digest::EntryDigest;
 use schemas::fold::FoldKey;
 use schemas::key::{PublicKey, SecretKey};
@@ -88,12 +89,9 @@ pub enum RunError {
     /// Output that cannot be written.
     #[error(transparent)]
     Staging(#[from] StagingError),
-    /// A checkpoint that no receipt can hold.
-    #[error("challenge: expected 1 to {CHECKPOINT_BYTES_MAX} bytes of a checkpoint note, found {found}")]
-    Checkpoint {
-        /// Its length.
-        found: usize,
-    },
+    /// A challenge that is no checkpoint note.
+    #[error(transparent)]
+    Note(#[from] NoteError),
     /// More steps than one receipt covers.
     #[error("steps {found}: expected at most {PREDICTION_STEPS_MAX} steps in one receipt")]
     TooManySteps {
@@ -164,9 +162,7 @@ pub fn run(
     if steps.count() > PREDICTION_STEPS_MAX as u64 {
         return Err(RunError::TooManySteps { found: steps });
     }
-    if !(1..=CHECKPOINT_BYTES_MAX).contains(&request.checkpoint.len()) {
-        return Err(RunError::Checkpoint { found: request.checkpoint.len() });
-    }
+    checkpoint::check_form(&request.checkpoint)?;
     let faults = Faults::read(&request.faults, &job.plan, devices, steps)?;
     let replayed = (0..devices).map(|rank| faults.replayed(rank).map(read_old).transpose());
     let replayed = replayed.collect::<Result<Vec<_>, _>>()?;

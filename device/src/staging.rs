@@ -26,10 +26,13 @@ pub enum StagingError {
     },
 }
 
-/// A folder under construction. Dropped before [`Staging::publish`], it leaves nothing behind.
+/// A folder under construction. Dropped before [`Staging::publish`], it leaves nothing behind; what a killed process
+/// left is removed by the next start for the same place.
 pub struct Staging {
     place: PathBuf,
     beside: PathBuf,
+    /// Shows others that somebody is still at work here: the system releases it however the process ends.
+    _lock: Option<File>,
 }
 
 impl Staging {
@@ -39,15 +42,20 @@ impl Staging {
         let name = place.file_name().ok_or_else(|| unusable(&place))?.to_string_lossy().into_owned();
         let parent = parent_of(&place);
         fs::create_dir_all(parent).map_err(system(parent))?;
+        let prefix = format!(".{name}.part-");
+        remove_abandoned(parent, &prefix).map_err(system(parent))?;
         // The process id keeps two runs apart that were given one place; the second to finish is refused.
-        let beside = parent.join(format!(".{name}.part-{}", std::process::id()));
+        let beside = parent.join(format!("{prefix}{}", std::process::id()));
         fs::create_dir(&beside).map_err(system(&beside))?;
-        let staging = Staging { place, beside };
+        let mut staging = Staging { place, beside, _lock: None };
         if is_there {
             // Rehearsed while nothing is lost yet: some folders (mount points) cannot be replaced at all.
             fs::rename(&staging.beside, &staging.place).map_err(system(&staging.place))?;
             fs::create_dir(&staging.beside).map_err(system(&staging.beside))?;
         }
+        let folder = File::open(&staging.beside).map_err(system(&staging.beside))?;
+        // On a file system without locks the folder goes unmarked, and nobody can take it for abandoned either.
+        staging._lock = folder.try_lock().is_ok().then_some(folder);
         Ok(staging)
     }
 
@@ -77,6 +85,27 @@ impl Drop for Staging {
         // After `publish` there is nothing here. Before it, a failure is being reported already.
         let _ = fs::remove_dir_all(&self.beside);
     }
+}
+
+/// Removes what processes that were killed left of a folder under construction: those that nobody holds a lock on.
+fn remove_abandoned(parent: &Path, prefix: &str) -> io::Result<()> {
+    for entry in fs::read_dir(parent)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let process = name.to_str().and_then(|name| name.strip_prefix(prefix));
+        let ours = process.is_some_and(|process| process.parse::<u32>().is_ok());
+        // Of the entry itself: what a link leads to is none of ours.
+        if !ours || !entry.file_type()?.is_dir() {
+            continue;
+        }
+        // Somebody who starts at this very moment may lose the folder that is not locked yet, and is told so.
+        let abandoned = File::open(entry.path()).is_ok_and(|folder| folder.try_lock().is_ok());
+        if abandoned {
+            // What cannot be removed is in nobody's way: this process makes a folder of its own.
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+    Ok(())
 }
 
 /// The name that output can take, and whether an empty folder stands there.
@@ -190,6 +219,29 @@ mod tests {
         staging.write("a", b"1").unwrap();
         drop(staging);
         assert!(names(parent.path()).is_empty());
+    }
+
+    #[test]
+    fn what_a_killed_process_left_is_removed_by_the_next_start_for_the_same_place() {
+        let parent = tempfile::tempdir().unwrap();
+        let left = [".out.part-1", ".out.part-77", ".out.part-x", ".other.part-1", ".out.part-2"];
+        for name in &left[..4] {
+            fs::create_dir(parent.path().join(name)).unwrap();
+            fs::write(parent.path().join(name).join("receipt-0.cose"), b"1").unwrap();
+        }
+        fs::write(parent.path().join(left[4]), b"a file").unwrap();
+        let mine = parent.path().join(format!(".out.part-{}", std::process::id()));
+        fs::create_dir(&mine).unwrap();
+        let alive = File::open(parent.path().join(".out.part-77")).unwrap();
+        alive.try_lock().unwrap();
+        let staging = Staging::start(&parent.path().join("out")).unwrap();
+        assert!(names(&mine).is_empty());
+        let second = File::open(&mine).unwrap();
+        assert!(second.try_lock().is_err(), "a folder under construction is marked as held");
+        staging.write("a", b"1").unwrap();
+        staging.publish().unwrap();
+        let kept = [".other.part-1", ".out.part-2", ".out.part-77", ".out.part-x", "out"];
+        assert_eq!(names(parent.path()), kept);
     }
 
     #[test]

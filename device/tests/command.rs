@@ -44,12 +44,14 @@ fn assert_refused(output: &Output, message: &str) {
 #[test]
 fn a_run_writes_receipts_and_says_what_it_did() {
     let tiny = Tiny::new();
-    let output = device(&tiny, &run_with(&[]));
+    let output = device(&tiny, &run_with(&["--traces"]));
     assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), ""));
     let said = text(&output.stdout);
     assert!(said.contains(&tiny.run.id().to_string()) && said.contains("2 devices, simulated"), "{said}");
     assert!(said.contains("out/receipt-1.cose") && said.contains("4 records"), "{said}");
-    assert_eq!(files(&tiny.path("out")).len(), 4);
+    let (traces, rest): (Vec<_>, Vec<_>) =
+        files(&tiny.path("out")).into_iter().partition(|name| name.starts_with("traces/"));
+    assert_eq!((traces.len() as u64, rest.len()), (tiny::STEPS * tiny::LEAVES, 4));
     assert!(tiny::read_receipt(&tiny.path("out"), 1).is_some());
     for rank in 0..2 {
         let key = tiny.path(&format!("keys/device-{rank}.key"));
@@ -77,6 +79,27 @@ fn a_summary_for_machines_has_the_same_facts() {
 }
 
 #[test]
+fn the_loss_for_machines_has_the_digits_that_the_oracle_prints() {
+    let tiny = Tiny::new();
+    let output = device(&tiny, &run_with(&["--json"]));
+    let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let read = |rank| tiny::read_receipt(&tiny.path("out"), rank).unwrap().1.records[0].losses.clone();
+    let losses: Vec<f32> = [read(0), read(1)].concat().into_iter().map(f32::from_bits).collect();
+    let mean = losses.iter().sum::<f32>() / tiny::LEAVES as f32;
+    assert_eq!(said["loss_first"]["mean"].to_string(), serde_json::json!(mean).to_string());
+}
+
+#[test]
+fn a_run_without_traces_says_what_they_would_be_for() {
+    let tiny = Tiny::new();
+    let output = device(&tiny, &run_with(&[]));
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let note = "device: note: no traces kept: a divergence can be located only to the leaf\n\
+                device: hint: `device run --traces` keeps them\n";
+    assert_eq!(text(&output.stderr), note);
+}
+
+#[test]
 fn a_run_that_ends_early_says_where() {
     let tiny = Tiny::new();
     let name = &tiny.plan.operations[1].name;
@@ -96,6 +119,8 @@ fn a_dry_run_checks_the_job_and_writes_nothing() {
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let said = text(&output.stdout);
     assert!(said.contains(&format!("parameters            {}", tiny.plan.parameter_count())), "{said}");
+    assert!(said.contains("32 tokens, ") && said.contains(" multiply-accumulates\n"), "{said}");
+    assert!(!said.contains("iB"), "{said}");
     let output = device(&tiny, &run_with(&["--dry-run", "--json"]));
     let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(said["state_bytes"], 12 * tiny.plan.parameter_count());
@@ -123,6 +148,34 @@ fn what_is_wrong_is_said_with_a_hint_where_there_is_one() {
     std::fs::write(tiny.path("out/mine"), b"").unwrap();
     refuse(&run_with(&[]), "device: hint: receipts are never overwritten");
     assert!(!tiny.path("keys").exists());
+}
+
+#[test]
+fn what_is_mistaken_for_a_job_or_a_challenge_is_refused_with_a_hint() {
+    let tiny = Tiny::new();
+    let refuse = |words: &[&str], message: &str, hint: &str| {
+        let output = device(&tiny, words);
+        assert_refused(&output, message);
+        assert_refused(&output, &format!("device: hint: {hint}"));
+        assert!(!tiny.path("out").exists() && !tiny.path("keys").exists());
+    };
+    let job = "give OUT/job, as `oracle predict` writes it";
+    refuse(&["run", "--job", ".", "--devices", "2", "--dry-run"], "./run.cose: No such file", job);
+    refuse(&["run", "--job", "job/run.cose", "--devices", "2", "--dry-run"], "run.cose", job);
+    refuse(&["faults", "--job", "."], "./run.cose", job);
+    refuse(&run_with(&["--steps", "2..9"]), "steps 2..9 are not within the run's steps 0..4", "give --steps");
+    std::fs::write(tiny.path("log.pub"), "log.example/tiny+31926336+AQtTnF8/eb7C\n").unwrap();
+    std::fs::write(tiny.path("long"), [b'a'; 20_000]).unwrap();
+    for (file, message) in [
+        ("log.pub", "challenge: line 2: expected the tree size"),
+        ("long", "challenge: long: expected at most 16384 bytes, found 20000 bytes"),
+        ("nowhere", "challenge: nowhere: No such file"),
+        ("job/plan.cbor", "challenge: "),
+    ] {
+        let words: Vec<&str> =
+            RUN.iter().map(|word| if *word == "challenge.note" { file } else { word }).collect();
+        refuse(&words, message, "`client challenge` writes it");
+    }
 }
 
 #[test]

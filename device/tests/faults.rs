@@ -199,7 +199,7 @@ fn a_silent_device_hands_in_nothing_and_the_others_everything() {
 fn a_replayed_receipt_is_the_old_one_byte_for_byte() {
     let tiny = Tiny::new();
     let mut request = tiny.request("old", 2, &[]);
-    request.checkpoint = b"an older checkpoint".to_vec();
+    request.checkpoint = tiny::CHECKPOINT_BEFORE.to_vec();
     tiny.run_request(&request).unwrap();
     let fault = format!("replayed-receipt:device=1,receipt={}", tiny.path("old/receipt-1.cose").display());
     let output = tiny.run("new", 2, &[&fault]);
@@ -208,7 +208,7 @@ fn a_replayed_receipt_is_the_old_one_byte_for_byte() {
         assert_eq!(read("new"), read("old"), "{name}");
     }
     assert_eq!(output.receipt(0).checkpoint, tiny::CHECKPOINT);
-    assert_eq!(output.receipt(1).checkpoint, b"an older checkpoint");
+    assert_eq!(output.receipt(1).checkpoint, tiny::CHECKPOINT_BEFORE);
     let bytes = std::fs::read(tiny.path("old/receipt-1.cose")).unwrap();
     assert_eq!(output.summary.devices[1].entry, Some(schemas::digest::EntryDigest::of(&bytes)));
 }

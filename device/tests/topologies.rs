@@ -81,7 +81,7 @@ fn the_answer_is_the_keyed_folds_of_the_chosen_step_on_every_device() {
         }
     }
     let mut request = tiny.request("other", 1, &[]);
-    request.checkpoint = b"another checkpoint".to_vec();
+    request.checkpoint = tiny::CHECKPOINT_BEFORE.to_vec();
     let other = tiny.run_request(&request).unwrap();
     assert_ne!(other.receipt(0).answer, Some(expected));
 }

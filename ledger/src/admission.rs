@@ -3,11 +3,13 @@
 //! 1. An entry is a well-formed statement of at most 60 KiB whose signature is its signer's.
 //! 2. A prediction, opening, receipt or verdict names a run that is already in the log.
 //! 3. A predictor has at most one prediction for any step of a run.
+//! 4. A signer has at most one opening of a prediction: else it could open early for a few and show a later opening as
+//!    the first.
 //!
 //! The server orders; it judges nothing else. In particular it does not ask who may sign what, whether attachments
 //! are there, or whether a prediction, receipt or verdict is right: those are questions for whoever reads the log.
 
-use schemas::digest::RunId;
+use schemas::digest::{EntryDigest, RunId};
 use schemas::run::Steps;
 use schemas::statement::{Payload, Statement, StatementError};
 use thiserror::Error;
@@ -41,6 +43,16 @@ pub enum Refusal {
         /// Its leaf index.
         index: u64,
     },
+    /// Its signer has already opened this prediction, otherwise.
+    #[error(
+        "prediction {prediction} is already opened by this key: entry {index}, expected no second opening"
+    )]
+    AlreadyOpened {
+        /// The prediction's entry.
+        prediction: EntryDigest,
+        /// Leaf index of the first opening.
+        index: u64,
+    },
 }
 
 /// Rule 1, which needs no log.
@@ -48,7 +60,7 @@ pub fn open(bytes: &[u8]) -> Result<Statement, Refusal> {
     Ok(Statement::open(bytes)?)
 }
 
-/// Rules 2 and 3, against all entries before this one. The outer error is the index's, the inner one the refusal.
+/// Rules 2 to 4, against all entries before this one. The outer error is the index's, the inner one the refusal.
 pub fn admit(statement: &Statement, index: &Change) -> Result<Result<(), Refusal>, LogError> {
     let run = statement.payload.run();
     if !matches!(statement.payload, Payload::Run(_)) && index.find_run(run)?.is_none() {
@@ -58,6 +70,12 @@ pub fn admit(statement: &Statement, index: &Change) -> Result<Result<(), Refusal
         let steps = prediction.steps;
         if let Some((predicted, index)) = index.find_prediction(run, statement.signer, steps)? {
             return Ok(Err(Refusal::AlreadyPredicted { steps, predicted, index }));
+        }
+    }
+    if let Payload::Opening(opening) = &statement.payload {
+        let prediction = opening.prediction;
+        if let Some(index) = index.find_opening(prediction, statement.signer)? {
+            return Ok(Err(Refusal::AlreadyOpened { prediction, index }));
         }
     }
     Ok(Ok(()))

@@ -19,14 +19,24 @@ use crate::{attachments, pages, read, submit};
 pub struct Limits {
     /// Most connections at once; further ones wait to be accepted.
     pub connections_max: usize,
+    /// Most connections at once from one peer address; further ones are closed at once.
+    pub connections_per_peer_max: usize,
     /// Most attachments being uploaded at once.
     pub uploads_max: usize,
     /// How long a request's head may take, and an idle connection may stay.
     pub head_timeout_ms: u64,
     /// How long a body may pause.
     pub body_pause_ms: u64,
-    /// How long a whole body may take.
-    pub body_timeout_ms: u64,
+    /// How long a whole statement may take.
+    pub entry_timeout_ms: u64,
+    /// How long a whole attachment may take.
+    pub upload_timeout_ms: u64,
+    /// How long an attachment may take before its rate counts.
+    pub upload_grace_ms: u64,
+    /// How fast an attachment must come on the whole, the grace not counted.
+    pub upload_rate_min_bytes_per_s: u64,
+    /// How long a peer may leave an answer unread.
+    pub write_pause_ms: u64,
     /// How long a connection may live.
     pub connection_timeout_ms: u64,
     /// How long requests under way may take to finish when the server stops.
@@ -37,10 +47,15 @@ impl Default for Limits {
     fn default() -> Limits {
         Limits {
             connections_max: 512,
+            connections_per_peer_max: 32,
             uploads_max: 8,
             head_timeout_ms: 15_000,
             body_pause_ms: 15_000,
-            body_timeout_ms: 600_000,
+            entry_timeout_ms: 30_000,
+            upload_timeout_ms: 600_000,
+            upload_grace_ms: 30_000,
+            upload_rate_min_bytes_per_s: 16_384,
+            write_pause_ms: 15_000,
             connection_timeout_ms: 1_800_000,
             stop_timeout_ms: 10_000,
         }
@@ -67,7 +82,7 @@ pub fn router(app: App) -> Router {
         .route("/checkpoint", get(read::checkpoint))
         .route("/tile/{*path}", get(read::tile))
         // Submitting and taking away.
-        .route("/entries", post(submit::entry))
+        .route("/entries", post(submit::entry).get(pages::entries))
         .route("/entries/{name}", get(read::entry))
         .route(
             "/attachments/{name}",
@@ -80,7 +95,7 @@ pub fn router(app: App) -> Router {
         .route("/run/{id}", get(read::run))
         .route("/log.json", get(read::log))
         // For people.
-        .route("/", get(pages::entries))
+        .route("/", get(pages::runs))
         .route("/runs", get(pages::runs))
         .route("/runs/{id}", get(pages::run))
         .route("/style.css", get(pages::style))

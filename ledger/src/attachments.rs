@@ -2,6 +2,7 @@
 //!
 //! `attachments/<two digits>/<sha256>`; what is still arriving lies in `attachments/incoming/`.
 
+use std::io::Read as _;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,7 +10,6 @@ use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use schemas::attachment::ATTACHMENT_BYTES_MAX;
 use schemas::digest::AttachmentDigest;
 use serde_json::json;
 use sha2::{Digest, Sha256};
@@ -21,7 +21,7 @@ use crate::body::LimitedBody;
 use crate::durable::{ensure_folder, sync_folder};
 use crate::error::LogError;
 use crate::problem::Problem;
-use crate::read::{IMMUTABLE, blocking};
+use crate::read::{IMMUTABLE, bad_name, blocking};
 use crate::store::Store;
 
 /// Tells arriving attachments apart.
@@ -41,6 +41,48 @@ pub fn clear_incoming(store: &Store) -> Result<(), LogError> {
             Err(LogError::Io { path: folder, source: error })
         }
         _ => ensure_folder(&folder).map_err(LogError::io(folder)),
+    }
+}
+
+/// Hashes every stored attachment: how many there are, and what is wrong with each that is not what its name says.
+pub fn check_attachments(store: &Store) -> Result<(u64, Vec<LogError>), LogError> {
+    let (mut count, mut wrong) = (0, Vec::new());
+    for folder in files_in(&store.path("attachments"))?.into_iter().filter(|path| path.is_dir()) {
+        for path in files_in(&folder)? {
+            let name = path.file_name().and_then(|name| name.to_str()?.parse::<AttachmentDigest>().ok());
+            // Anything else, such as what was arriving when the server stopped, is not served and so no attachment.
+            let Some(expected) = name.filter(|digest| path_of(store, *digest) == path) else { continue };
+            count += 1;
+            match hash_file(&path)? {
+                found if found == expected => {}
+                found => wrong.push(LogError::AttachmentMismatch { path, found }),
+            }
+        }
+    }
+    Ok((count, wrong))
+}
+
+/// What lies in a folder, in order; nothing if there is no such folder.
+fn files_in(folder: &std::path::Path) -> Result<Vec<PathBuf>, LogError> {
+    let entries = match std::fs::read_dir(folder) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(LogError::io(folder))?,
+    };
+    let paths = entries.map(|entry| Ok(entry?.path())).collect::<std::io::Result<Vec<_>>>();
+    let mut paths = paths.map_err(LogError::io(folder))?;
+    paths.sort_unstable();
+    Ok(paths)
+}
+
+fn hash_file(path: &std::path::Path) -> Result<AttachmentDigest, LogError> {
+    let mut file = std::fs::File::open(path).map_err(LogError::io(path))?;
+    let mut sha = Sha256::new();
+    let mut piece = vec![0; 1 << 16];
+    loop {
+        match file.read(&mut piece).map_err(LogError::io(path))? {
+            0 => return Ok(AttachmentDigest(sha.finalize().into())),
+            length => sha.update(&piece[..length]),
+        }
     }
 }
 
@@ -77,7 +119,7 @@ pub async fn upload(
     let Ok(_permit) = app.uploads.try_acquire() else {
         return Err(Problem::busy("too many attachments are being uploaded; upload again"));
     };
-    let body = LimitedBody::new(body, &headers, ATTACHMENT_BYTES_MAX, &app.limits)?;
+    let body = LimitedBody::upload(body, &headers, &app.limits)?;
     let store = app.log.store.clone();
     let number = ARRIVING.fetch_add(1, Ordering::Relaxed);
     let arriving = Arriving { path: store.path(&format!("attachments/incoming/{number}")) };
@@ -125,11 +167,16 @@ async fn receive(arriving: &Arriving, mut body: LimitedBody) -> Result<(Attachme
     Ok((AttachmentDigest(sha.finalize().into()), bytes))
 }
 
-/// Moves an attachment to its place; whether it was not there before.
+/// Moves an attachment to its place; whether it was not there before, whole.
 fn keep(store: &Store, digest: AttachmentDigest, arriving: &Arriving) -> Result<bool, LogError> {
     let path = path_of(store, digest);
     if path.exists() {
-        return Ok(false);
+        // What lies there may have been damaged since, and here is what it should be.
+        match hash_file(&path) {
+            Ok(found) if found == digest => return Ok(false),
+            Ok(found) => tracing::warn!("attachment {digest} is replaced: the file had SHA-256 {found}"),
+            Err(error) => tracing::warn!("attachment {digest} is replaced: {error}"),
+        }
     }
     let folder = path.parent().expect("ledger: an attachment lies in a folder");
     ensure_folder(folder).map_err(LogError::io(folder))?;
@@ -140,5 +187,5 @@ fn keep(store: &Store, digest: AttachmentDigest, arriving: &Arriving) -> Result<
 }
 
 fn digest_of(name: &str) -> Result<AttachmentDigest, Problem> {
-    name.parse().map_err(|error: schemas::digest::DigestTextError| Problem::bad_request(error.to_string()))
+    name.parse().map_err(bad_name)
 }

@@ -12,6 +12,7 @@ use tlog::tree::{TreeHead, TreeSize, root_hash};
 
 use crate::check::check_tiles;
 use crate::error::LogError;
+use crate::folder::check_lock;
 use crate::lock::{read_head, replace_head};
 use crate::stage::{Overlay, Staged};
 use crate::store::Store;
@@ -66,9 +67,7 @@ impl Committer {
         let Some(note) = read_head(&store)? else {
             // Nothing was ever promised, so a staging file is of no account; but tiles without a lock are a log
             // whose promises we cannot know.
-            if store.path("tile").exists() || store.read_published()?.is_some() {
-                return Err(LogError::LockMissing { path: store.path("lock/head") });
-            }
+            check_lock(store.base())?;
             return Ok(Committer { store, key, signed: None, edge: RightEdge::empty() });
         };
         let promised = open_note(&store, &key, &note, "lock/head")?;

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use schemas::digest::EntryDigest;
+use schemas::digest::{AttachmentDigest, EntryDigest};
 use thiserror::Error;
 use tlog::checkpoint::CheckpointError;
 use tlog::entries::EntriesError;
@@ -31,6 +31,14 @@ pub enum LogError {
         /// The folder.
         path: PathBuf,
     },
+    /// The folder holds something, but no log.
+    #[error("{} holds no log: expected log.key or an empty folder, found {found:?}", path.display())]
+    NotALog {
+        /// The folder.
+        path: PathBuf,
+        /// One of the things in it.
+        found: String,
+    },
     /// The key file is not one.
     #[error("{}: {source}", path.display())]
     Key {
@@ -56,10 +64,36 @@ pub enum LogError {
         source: CheckpointError,
     },
     /// There are tiles or a checkpoint but no lock record, which alone says what was promised.
-    #[error("{} is missing although the folder holds a log", path.display())]
+    #[error("{} is missing although the folder holds a log: found {found}", path.display())]
     LockMissing {
         /// The lock record.
         path: PathBuf,
+        /// What shows that there is a log.
+        found: String,
+    },
+    /// There are traces of a log but no key. A new key would start another log in its place.
+    #[error("{} is missing although the folder holds a log: found {found}", path.display())]
+    KeyMissing {
+        /// The key file.
+        path: PathBuf,
+        /// What shows that there is a log.
+        found: String,
+    },
+    /// Others can read the key, so it may not be the log's alone.
+    #[error("{} can be read by others: its mode is {mode:03o}, expected 600", path.display())]
+    KeyExposed {
+        /// The key file.
+        path: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+    },
+    /// A stored attachment is not what its name says.
+    #[error("{} has SHA-256 {found}, expected that of its name", path.display())]
+    AttachmentMismatch {
+        /// The attachment's file.
+        path: PathBuf,
+        /// Of its bytes.
+        found: AttachmentDigest,
     },
     /// The lock record promises more than the folder holds: an old copy of the folder.
     #[error("the folder holds a log of size {data}, expected size {lock} as recorded in the lock")]
@@ -139,6 +173,7 @@ impl LogError {
                 | LogError::RootMismatch { .. }
                 | LogError::TileMismatch { .. }
                 | LogError::Entries { .. }
+                | LogError::AttachmentMismatch { .. }
         )
     }
 

@@ -28,6 +28,11 @@ type PredictionKey = ([u8; 32], [u8; 32], u64);
 type PredictionPlace = (u64, u64);
 /// Where each prediction stands.
 const PREDICTIONS: TableDefinition<PredictionKey, PredictionPlace> = TableDefinition::new("predictions");
+/// Prediction's entry and signer to the leaf index of that signer's first opening of it.
+const OPENINGS: TableDefinition<([u8; 32], [u8; 32]), u64> = TableDefinition::new("openings");
+/// One row: which tables there are. An index of another version is made anew.
+const VERSION: TableDefinition<(), u64> = TableDefinition::new("version");
+const CURRENT_VERSION: u64 = 2;
 /// One row: number of entries indexed.
 const SIZE: TableDefinition<(), u64> = TableDefinition::new("size");
 
@@ -146,18 +151,15 @@ fn redb_error<E: Into<redb::Error>>(error: E) -> LogError {
 }
 
 impl Index {
-    /// Opens the index file, or makes a new one if it is missing or damaged.
+    /// Opens the index file; makes one if there is none, and forgets the content of one of another version.
+    ///
+    /// The file's library may panic on a damaged file, here and in any later reading: see [`crate::log::open_log`].
     pub fn open(path: &Path) -> Result<Index, LogError> {
-        let database = match Database::create(path) {
-            Ok(database) => database,
-            Err(error) => {
-                tracing::warn!("index {} is made anew: {error}", path.display());
-                std::fs::remove_file(path).map_err(LogError::io(path))?;
-                Database::create(path).map_err(redb_error)?
-            }
-        };
-        let index = Index { database };
+        let index = Index { database: Database::create(path).map_err(redb_error)? };
         let change = index.begin()?;
+        if change.version()? != CURRENT_VERSION {
+            change.delete_tables()?;
+        }
         change.make_tables()?;
         change.finish()?;
         Ok(index)
@@ -182,14 +184,6 @@ impl Index {
     pub fn sync(&self) -> Result<(), LogError> {
         let write = self.database.begin_write().map_err(redb_error)?;
         write.commit().map_err(redb_error)
-    }
-
-    /// Forgets everything.
-    pub fn clear(&self) -> Result<(), LogError> {
-        let change = self.begin()?;
-        change.delete_tables()?;
-        change.make_tables()?;
-        change.finish()
     }
 
     /// The leaf index of the entry with this digest.
@@ -296,6 +290,14 @@ impl Change {
         Ok(found.overlaps(steps).then_some((found, index)))
     }
 
+    /// The leaf index of a signer's first opening of a prediction, this change included.
+    pub fn find_opening(&self, prediction: EntryDigest, signer: PublicKey) -> Result<Option<u64>, LogError> {
+        let table = self.write.open_table(OPENINGS).map_err(redb_error)?;
+        let key = (prediction.0, signer.to_bytes());
+        let index = table.get(key).map_err(redb_error)?.map(|index| index.value());
+        Ok(index)
+    }
+
     /// Adds the next entry.
     pub fn insert(&self, index: u64, facts: EntryFacts, payload: Option<&Payload>) -> Result<(), LogError> {
         assert_eq!(self.size()?, index, "ledger: index entries are added in log order");
@@ -321,6 +323,10 @@ impl Change {
                 let key = (run.0, signer.to_bytes(), prediction.steps.first);
                 predictions.insert(key, (prediction.steps.end, index)).map_err(redb_error)?;
             }
+            Payload::Opening(opening) if self.find_opening(opening.prediction, signer)?.is_none() => {
+                let mut openings = self.write.open_table(OPENINGS).map_err(redb_error)?;
+                openings.insert((opening.prediction.0, signer.to_bytes()), index).map_err(redb_error)?;
+            }
             _ => {}
         }
         Ok(())
@@ -336,6 +342,12 @@ impl Change {
         self.insert(index, facts, None)
     }
 
+    fn version(&self) -> Result<u64, LogError> {
+        let table = self.write.open_table(VERSION).map_err(redb_error)?;
+        let version = table.get(()).map_err(redb_error)?.map_or(0, |version| version.value());
+        Ok(version)
+    }
+
     fn make_tables(&self) -> Result<(), LogError> {
         // Opening a table in a change makes it; readers expect all of them.
         self.write.open_table(BY_DIGEST).map_err(redb_error)?;
@@ -344,7 +356,10 @@ impl Change {
         self.write.open_table(RUNS).map_err(redb_error)?;
         self.write.open_table(RUN_ORDER).map_err(redb_error)?;
         self.write.open_table(PREDICTIONS).map_err(redb_error)?;
+        self.write.open_table(OPENINGS).map_err(redb_error)?;
         self.write.open_table(SIZE).map_err(redb_error)?;
+        let mut version = self.write.open_table(VERSION).map_err(redb_error)?;
+        version.insert((), CURRENT_VERSION).map_err(redb_error)?;
         Ok(())
     }
 
@@ -355,6 +370,7 @@ impl Change {
         self.write.delete_table(RUNS).map_err(redb_error)?;
         self.write.delete_table(RUN_ORDER).map_err(redb_error)?;
         self.write.delete_table(PREDICTIONS).map_err(redb_error)?;
+        self.write.delete_table(OPENINGS).map_err(redb_error)?;
         self.write.delete_table(SIZE).map_err(redb_error)?;
         Ok(())
     }

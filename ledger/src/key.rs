@@ -1,5 +1,7 @@
 //! The log's signing key: made on the first start, kept in a file that only its owner may read.
 
+use std::fs::File;
+use std::io::{ErrorKind, Read as _};
 use std::os::unix::fs::PermissionsExt;
 
 use tlog::note::{KeyName, SigningKey, Verifier as _};
@@ -24,25 +26,35 @@ pub fn open_key(store: &Store, origin: Option<&str>) -> Result<SigningKey, LogEr
     Ok(key)
 }
 
-fn open_secret(store: &Store, origin: Option<&str>) -> Result<SigningKey, LogError> {
+/// Reads the log's key, if there is one, and writes nothing.
+///
+/// A key that others can read is refused: whoever has read it can sign as this log.
+pub fn read_key(store: &Store) -> Result<Option<SigningKey>, LogError> {
     let path = store.path("log.key");
-    let wrong = |source| LogError::Key { path: path.clone(), source };
-    if let Some(bytes) = read_optional(&path).map_err(LogError::io(&path))? {
-        let key = SigningKey::parse_secret_text(&String::from_utf8_lossy(&bytes)).map_err(wrong)?;
+    let mut file = match File::open(&path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        file => file.map_err(LogError::io(&path))?,
+    };
+    let mode = file.metadata().map_err(LogError::io(&path))?.permissions().mode() & 0o777;
+    if mode & 0o077 != 0 {
+        return Err(LogError::KeyExposed { path, mode });
+    }
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).map_err(LogError::io(&path))?;
+    let key = SigningKey::parse_secret_text(&String::from_utf8_lossy(&bytes));
+    key.map(Some).map_err(|source| LogError::Key { path, source })
+}
+
+fn open_secret(store: &Store, origin: Option<&str>) -> Result<SigningKey, LogError> {
+    if let Some(key) = read_key(store)? {
         let found = key.verifier().name().as_str();
         if let Some(expected) = origin.filter(|expected| *expected != found) {
             return Err(LogError::OriginMismatch { expected: expected.to_owned(), found: found.to_owned() });
         }
-        let mode = std::fs::metadata(&path).map_err(LogError::io(&path))?.permissions().mode();
-        if mode & 0o077 != 0 {
-            tracing::warn!(
-                "{} can be read by others (mode {:o}); expected 600",
-                path.display(),
-                mode & 0o777
-            );
-        }
         return Ok(key);
     }
+    let path = store.path("log.key");
+    let wrong = |source| LogError::Key { path: path.clone(), source };
     let mut seed = [0; 32];
     getrandom::fill(&mut seed).map_err(LogError::Random)?;
     let mut digits = [0; 6];

@@ -1,5 +1,6 @@
 //! Opening a log: lock, key, recovery, index, genesis.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -9,6 +10,7 @@ use tlog::note::{SigningKey, Verifier as _, VerifierKey};
 use crate::commit::Committer;
 use crate::durable::Files;
 use crate::error::LogError;
+use crate::folder::check_folder;
 use crate::index::Index;
 use crate::key::{genesis_entry, open_key};
 use crate::lock::FolderLock;
@@ -48,12 +50,13 @@ pub struct OpenLog {
 
 /// Opens the log in a folder, or starts one there.
 pub fn open_log(base: &Path, origin: Option<&str>, files: Files) -> Result<OpenLog, LogError> {
+    check_folder(base)?;
     let lock = FolderLock::take(base)?;
     let store = Arc::new(Store::new(base, files));
     let key = Arc::new(open_key(&store, origin)?);
     let verifier = key.verifier().clone();
-    let index = Arc::new(Index::open(&store.path("index.redb"))?);
-    let mut committer = recover_with_index(&store, key, &index)?;
+    let (mut committer, index) = recover_with_index(&store, key)?;
+    let index = Arc::new(index);
     if committer.signed().is_none() {
         let genesis = genesis_entry(verifier.name().as_str());
         let change = index.begin()?;
@@ -70,20 +73,24 @@ pub fn open_log(base: &Path, origin: Option<&str>, files: Files) -> Result<OpenL
 }
 
 /// Recovers the log and brings the index up to date with it.
-fn recover_with_index(
-    store: &Arc<Store>,
-    key: Arc<SigningKey>,
-    index: &Index,
-) -> Result<Committer, LogError> {
-    match catch_up(store, key.clone(), index) {
-        // The index belongs to another log or another past of this one: it is derived, so make it anew.
-        Err(LogError::IndexMismatch { index: at, .. }) => {
-            tracing::warn!("index does not agree with entry {at}; it is made anew");
-            index.clear()?;
-            catch_up(store, key, index)
-        }
-        other => other,
-    }
+///
+/// The index is derived, so whatever is wrong with it (it is damaged, or belongs to another log or another past of
+/// this one) it is made anew, once. Its library panics on some damaged files; nothing of a failed attempt is kept.
+fn recover_with_index(store: &Arc<Store>, key: Arc<SigningKey>) -> Result<(Committer, Index), LogError> {
+    let path = store.path("index.redb");
+    let attempt = || {
+        let index = Index::open(&path)?;
+        Ok((catch_up(store, key.clone(), &index)?, index))
+    };
+    let reason = match catch_unwind(AssertUnwindSafe(attempt)) {
+        Ok(Err(error @ (LogError::IndexMismatch { .. } | LogError::Index(_)))) => error.to_string(),
+        Ok(other) => return other,
+        // If it was not the index that panicked, the second attempt panics again.
+        Err(_) => "reading it panicked".to_owned(),
+    };
+    tracing::warn!("index {} is made anew: {reason}", path.display());
+    store.files.remove(&path).map_err(LogError::io(&path))?;
+    attempt()
 }
 
 fn catch_up(store: &Arc<Store>, key: Arc<SigningKey>, index: &Index) -> Result<Committer, LogError> {

@@ -32,7 +32,7 @@ pub async fn style() -> Response {
     (headers, STYLE_CSS).into_response()
 }
 
-/// GET /
+/// GET /entries
 pub async fn entries(State(app): State<App>, RawQuery(query): RawQuery) -> Response {
     respond(app, move |log| {
         let before = query_decimal(query.as_deref(), "before")?;
@@ -46,7 +46,7 @@ pub async fn entries(State(app): State<App>, RawQuery(query): RawQuery) -> Respo
     .await
 }
 
-/// GET /runs
+/// GET / and GET /runs
 pub async fn runs(State(app): State<App>, RawQuery(query): RawQuery) -> Response {
     respond(app, move |log| {
         let before = query_decimal(query.as_deref(), "before")?;

@@ -83,6 +83,7 @@ impl From<Refusal> for Problem {
             Refusal::AlreadyPredicted { .. } => {
                 Problem::new(StatusCode::CONFLICT, "already predicted", detail)
             }
+            Refusal::AlreadyOpened { .. } => Problem::new(StatusCode::CONFLICT, "already opened", detail),
         }
     }
 }

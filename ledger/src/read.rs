@@ -4,7 +4,7 @@ use axum::extract::{Path, RawQuery, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use schemas::attachment::ATTACHMENT_BYTES_MAX;
-use schemas::digest::{EntryDigest, RunId};
+use schemas::digest::{DigestTextError, EntryDigest, RunId};
 use schemas::statement::STATEMENT_BYTES_MAX;
 use serde_json::json;
 use tlog::checkpoint::Checkpoint;
@@ -223,6 +223,7 @@ pub fn query_decimal(query: Option<&str>, name: &str) -> Result<Option<u64>, Pro
     }
 }
 
-fn bad_name(error: schemas::digest::DigestTextError) -> Problem {
-    Problem::bad_request(error.to_string())
+/// What answers an address with something else where a digest belongs.
+pub fn bad_name(error: DigestTextError) -> Problem {
+    Problem::bad_request(format!("expected 64 lower-case hexadecimal digits, found {:?}", error.found))
 }

@@ -15,6 +15,7 @@ use hyper_util::service::TowerToHyperService;
 use thiserror::Error;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
@@ -24,6 +25,8 @@ use crate::attachments::clear_incoming;
 use crate::durable::Files;
 use crate::error::LogError;
 use crate::log::{OpenLog, open_log};
+use crate::peers::{Peers, Place};
+use crate::progress::Progress;
 
 /// How a server is started.
 #[derive(Debug, Clone)]
@@ -66,16 +69,24 @@ pub struct Running {
     runtime: Runtime,
 }
 
+/// Signals to stop, caught since [`Running::catch_signals`].
+pub struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
 /// Opens the log and starts serving it on threads of its own.
+///
+/// The address is taken first: a start that fails for it leaves no log behind. Whoever connects meanwhile waits.
 pub fn start(options: Options) -> Result<Running, ServeError> {
-    let OpenLog { log, pool, sequencer, lock } =
-        open_log(&options.data, options.origin.as_deref(), Files::default())?;
-    clear_incoming(&log.store)?;
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(ServeError::Threads)?;
     let wrong = |source| ServeError::Listen { address: options.listen, source };
     let listener = runtime.block_on(TcpListener::bind(options.listen)).map_err(wrong)?;
     let address = listener.local_addr().map_err(wrong)?;
+    let OpenLog { log, pool, sequencer, lock } =
+        open_log(&options.data, options.origin.as_deref(), Files::default())?;
+    clear_incoming(&log.store)?;
     let verifier_key = log.verifier.to_string();
 
     let (stop, stopping) = watch::channel(false);
@@ -115,21 +126,25 @@ impl Running {
         self.ended()
     }
 
-    /// Waits until the server is told to stop by SIGTERM or SIGINT, or has to, and then stops.
-    pub fn run_until_signal(self) -> Result<(), ServeError> {
+    /// Catches SIGTERM and SIGINT from now on, for [`Running::run_until_signal`]. Whoever learns the address may send
+    /// one at once, so call this before telling anybody.
+    pub fn catch_signals(&self) -> Result<Signals, ServeError> {
+        let _within = self.runtime.enter();
+        let terminate = signal(SignalKind::terminate()).map_err(ServeError::Threads)?;
+        let interrupt = signal(SignalKind::interrupt()).map_err(ServeError::Threads)?;
+        Ok(Signals { terminate, interrupt })
+    }
+
+    /// Waits until the server is told to stop by a signal, or has to, and then stops.
+    pub fn run_until_signal(self, mut signals: Signals) -> Result<(), ServeError> {
         let mut stopping = self.stop.subscribe();
-        let signalled = self.runtime.block_on(async {
-            use tokio::signal::unix::{SignalKind, signal};
-            let (mut terminate, mut interrupt) =
-                (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        self.runtime.block_on(async {
             tokio::select! {
-                _ = terminate.recv() => tracing::info!("stopping on SIGTERM"),
-                _ = interrupt.recv() => tracing::info!("stopping on SIGINT"),
+                _ = signals.terminate.recv() => tracing::info!("stopping on SIGTERM"),
+                _ = signals.interrupt.recv() => tracing::info!("stopping on SIGINT"),
                 () = told_to_stop(&mut stopping) => {}
             }
-            Ok(())
         });
-        signalled.map_err(ServeError::Threads)?;
         self.stop()
     }
 
@@ -144,14 +159,18 @@ impl Running {
 async fn accept(listener: TcpListener, router: Router, limits: Limits, stopping: watch::Receiver<bool>) {
     let mut stopped = stopping.clone();
     let mut connections = JoinSet::new();
+    let peers = Peers::new(limits.connections_per_peer_max);
     loop {
         tokio::select! {
             biased;
             () = told_to_stop(&mut stopped) => break,
             Some(_) = connections.join_next(), if !connections.is_empty() => {}
             accepted = listener.accept(), if connections.len() < limits.connections_max => match accepted {
-                Ok((stream, _)) => {
-                    connections.spawn(connection(stream, router.clone(), limits, stopping.clone()));
+                Ok((stream, peer)) => {
+                    // Without a place the stream is dropped, which closes it.
+                    if let Some(place) = peers.enter(peer.ip()) {
+                        connections.spawn(connection(stream, place, router.clone(), limits, stopping.clone()));
+                    }
                 }
                 // Such as too many open files: it passes, and spinning would not help it to.
                 Err(error) => {
@@ -170,7 +189,14 @@ async fn accept(listener: TcpListener, router: Router, limits: Limits, stopping:
     }
 }
 
-async fn connection(stream: TcpStream, router: Router, limits: Limits, mut stopping: watch::Receiver<bool>) {
+async fn connection(
+    stream: TcpStream,
+    _place: Place,
+    router: Router,
+    limits: Limits,
+    mut stopping: watch::Receiver<bool>,
+) {
+    let stream = Progress::new(stream, Duration::from_millis(limits.write_pause_ms));
     let service = TowerToHyperService::new(router);
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())

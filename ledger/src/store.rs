@@ -8,7 +8,7 @@
 //! attachments/        see attachments.rs
 //! lock/               see lock.rs
 //! index.redb          derived; see index.rs
-//! key                 the log's signing key
+//! log.key, log.pub    the log's signing key and its public half; see key.rs
 //! ```
 //!
 //! Of a partial tile only the widest is kept: the narrower ones are its beginnings, and are served from it.
@@ -36,6 +36,11 @@ impl Store {
     /// A log's folder.
     pub fn new(base: &Path, files: Files) -> Store {
         Store { base: base.to_owned(), files }
+    }
+
+    /// The folder.
+    pub fn base(&self) -> &Path {
+        &self.base
     }
 
     /// A path within the folder.

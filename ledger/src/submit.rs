@@ -4,7 +4,6 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use schemas::statement::STATEMENT_BYTES_MAX;
 use tlog::tree::LeafIndex;
 
 use crate::admission;
@@ -23,7 +22,7 @@ pub async fn entry(State(app): State<App>, headers: HeaderMap, body: Body) -> Re
         let detail = format!("content type is {found:?}, expected {COSE:?}");
         return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported media type", detail));
     }
-    let bytes = LimitedBody::new(body, &headers, STATEMENT_BYTES_MAX as u64, &app.limits)?.all().await?;
+    let bytes = LimitedBody::entry(body, &headers, &app.limits)?.all().await?;
     let (bytes, statement) = blocking(move || {
         let statement = admission::open(&bytes)?;
         Ok((bytes, statement))

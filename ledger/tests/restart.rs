@@ -5,6 +5,7 @@ mod support;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use ledger::durable::Files;
 use ledger::error::LogError;
 use ledger::server::{ServeError, start};
 use support::{ORIGIN, Process, get, options, run_statement, served, submit};
@@ -87,6 +88,70 @@ fn a_folder_in_use_is_refused_with_status_2_and_nothing_on_stdout() {
     server.stop().unwrap();
 }
 
+/// `ledger serve` that is refused: what it says, word for word.
+fn refused(data: &Path, listen: &str, more: &[&str]) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ledger"));
+    let output = command.args(["serve", "--listen", listen, "--data"]).arg(data).args(more).output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+#[test]
+fn an_address_in_use_is_said_once_and_nothing_is_made() {
+    let folder = tempfile::tempdir().unwrap();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let data = folder.path().join("log");
+    let message = refused(&data, &taken.local_addr().unwrap().to_string(), &[]);
+    assert!(message.starts_with("ledger: error: cannot listen on 127.0.0.1:"), "{message}");
+    assert_eq!(message.matches("Address already in use").count(), 1, "{message}");
+    assert!(message.contains("\nledger: hint: "), "{message}");
+    assert!(!data.exists());
+}
+
+#[test]
+fn every_cause_is_said_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let said_once = |message: &str, cause: &str| {
+        assert_eq!(message.matches(cause).count(), 1, "{cause:?} in {message}");
+    };
+    let file = folder.path().join("file");
+    std::fs::write(&file, b"").unwrap();
+    said_once(&refused(&file, "0", &[]), "Not a directory");
+    let (log, place) = (folder.path().join("log"), folder.path().join("place"));
+    std::fs::create_dir(&place).unwrap();
+    let message = refused(&log, "0", &["--address-file", place.to_str().unwrap()]);
+    said_once(&message, "ledger: error: cannot write ");
+    said_once(&message, "Is a directory");
+    std::fs::write(log.join("log.key"), "no key\n").unwrap();
+    let message = refused(&log, "0", &[]);
+    let (_, cause) = message.trim_end().rsplit_once("log.key: ").unwrap();
+    said_once(&message, cause);
+}
+
+#[test]
+fn a_folder_of_something_else_is_refused_and_left_as_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("run.toml"), b"mine").unwrap();
+    assert!(matches!(refusal(folder.path()), LogError::NotALog { found, .. } if found == "run.toml"));
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    let message = refused(folder.path(), "0", &[]);
+    assert!(
+        message.contains("holds no log: expected log.key or an empty folder, found \"run.toml\""),
+        "{message}"
+    );
+    assert!(message.contains("\nledger: hint: give --data a new or empty folder"), "{message}");
+}
+
+#[test]
+fn a_first_start_that_was_interrupted_before_there_was_a_key_can_be_repeated() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("lock")).unwrap();
+    std::fs::write(folder.path().join("lock/server"), b"").unwrap();
+    std::fs::write(folder.path().join(".log.key.new"), b"half").unwrap();
+    log_of(folder.path(), 0..1);
+    assert!(folder.path().join("log.key").is_file());
+}
+
 #[test]
 fn another_origin_is_refused() {
     let folder = tempfile::tempdir().unwrap();
@@ -122,6 +187,126 @@ fn a_missing_stale_or_foreign_index_is_made_anew() {
             assert!(repeat.text().contains(&format!("\nindex {}\n", number + 1)));
         }
         server.stop().unwrap();
+    }
+}
+
+#[test]
+fn an_index_damaged_anywhere_is_made_anew_or_does_not_matter() {
+    let folder = tempfile::tempdir().unwrap();
+    log_of(folder.path(), 0..4);
+    let path = folder.path().join("index.redb");
+    let good = std::fs::read(&path).unwrap();
+    let mut state: u64 = 0x7461_6c6c;
+    let mut next = |below: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % below
+    };
+    // Pages in use differ from zero; damage elsewhere would not be seen.
+    let used: Vec<usize> =
+        (0..good.len()).step_by(512).filter(|at| good[*at..*at + 512] != [0; 512]).collect();
+    for round in 0..64 {
+        let mut bytes = good.clone();
+        let at = used[next(used.len())];
+        match round % 4 {
+            0 => bytes[at..at + 512].fill(0xff),
+            1 => bytes[at..at + 512].fill(0),
+            2 => bytes[at + next(512)] ^= 1 << next(8),
+            _ => bytes.truncate(at),
+        }
+        std::fs::write(&path, bytes).unwrap();
+        drop(
+            ledger::log::open_log(folder.path(), None, Files::default())
+                .unwrap_or_else(|error| panic!("round {round}, byte {at}: {error}")),
+        );
+    }
+}
+
+#[test]
+fn a_log_without_its_lock_record_or_its_key_is_not_taken_for_a_new_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("log");
+    log_of(&log, 0..2);
+    let with = |removed: &[&str]| {
+        let copy = folder.path().join("copy");
+        let _ = std::fs::remove_dir_all(&copy);
+        copy_folder(&log, &copy);
+        for name in removed {
+            let path = copy.join(name);
+            if path.is_dir() { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) }.unwrap();
+        }
+        copy
+    };
+    for rest in [&["checkpoint", "tile"][..], &["checkpoints", "tile"], &["checkpoint", "checkpoints"], &[]] {
+        let copy = with(&[&["lock"], rest].concat());
+        let error = refusal(&copy);
+        assert!(matches!(error, LogError::LockMissing { .. }), "without {rest:?}: {error}");
+    }
+    let derived = ["log.key", "index.redb", "stage", "attachments"];
+    for rest in [
+        &["lock", "tile", "checkpoint", "checkpoints"][..],
+        &["log.pub", "tile", "checkpoint", "checkpoints"],
+        &["log.pub", "lock", "checkpoint", "checkpoints"],
+        &["log.pub", "lock", "tile", "checkpoints"],
+        &["log.pub", "lock", "tile", "checkpoint"],
+    ] {
+        let copy = with(&[&derived, rest].concat());
+        let error = refusal(&copy);
+        assert!(matches!(error, LogError::KeyMissing { .. }), "without {rest:?}: {error}");
+        assert!(!copy.join("log.key").exists());
+    }
+    assert!(refused(&with(&["lock"]), "0", &[]).contains("\nledger: hint: "));
+    assert!(refused(&with(&["log.key"]), "0", &[]).contains("\nledger: hint: restore log.key"));
+}
+
+#[test]
+fn a_key_that_others_can_read_is_refused() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    log_of(folder.path(), 0..1);
+    for mode in [0o640, 0o604, 0o660] {
+        let permissions = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(folder.path().join("log.key"), permissions).unwrap();
+        assert!(matches!(refusal(folder.path()), LogError::KeyExposed { mode: found, .. } if found == mode));
+    }
+    let message = refused(folder.path(), "0", &[]);
+    assert!(message.contains("its mode is 660, expected 600") && message.contains("chmod 600"), "{message}");
+}
+
+#[test]
+fn fsck_makes_nothing_in_a_folder_without_a_log() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("log");
+    log_of(&log, 0..1);
+    let data = folder.path().join("data");
+    std::fs::create_dir(&data).unwrap();
+    let fsck = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ledger"));
+        let output = command.args(["fsck", "--data"]).arg(&data).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        std::fs::read_dir(&data).unwrap().count()
+    };
+    assert_eq!(fsck(), 0);
+    std::fs::copy(log.join("log.key"), data.join("log.key")).unwrap();
+    assert_eq!(fsck(), 1);
+}
+
+#[test]
+fn a_sigterm_as_soon_as_the_address_is_known_stops_the_server_in_order() {
+    for _ in 0..5 {
+        let folder = tempfile::tempdir().unwrap();
+        let mut child = Command::new(env!("CARGO_BIN_EXE_ledger"))
+            .args(["serve", "--listen", "0", "--data"])
+            .arg(folder.path())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut out = std::io::BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        std::io::BufRead::read_line(&mut out, &mut line).unwrap();
+        let sent = Command::new("kill").arg("-TERM").arg(child.id().to_string()).status().unwrap();
+        assert!(line.starts_with("address: ") && sent.success());
+        assert_eq!(child.wait().unwrap().code(), Some(0));
     }
 }
 

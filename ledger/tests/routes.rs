@@ -155,6 +155,7 @@ fn what_is_not_there_or_malformed_is_a_problem_and_not_cached() {
     problem(&get(address, "/tile/../log.key"), 404, "");
     problem(&get(address, "/tile/0/000"), 404, "has no tile");
     problem(&get(address, "/tile/0/00"), 404, "not of the form");
+    problem(&get(address, "/tile/0/000.p/300"), 404, "not of the form");
     problem(&get(address, "/proof/1.tlog-proof"), 404, "leaf index 1 is not in a tree of 1 leaves");
     problem(&get(address, "/proof/01.tlog-proof"), 400, "not a canonical decimal");
     problem(&get(address, "/proof/0.tlog-proof?size=9"), 404, "no checkpoint of size 9");
@@ -231,6 +232,68 @@ fn statements_of_unknown_runs_and_second_predictions_are_refused() {
 }
 
 #[test]
+fn a_second_opening_by_the_same_key_is_refused_also_after_the_index_is_made_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = served(folder.path());
+    let id = run(1).id();
+    let prediction = prediction_statement(id, 0, 50, 2);
+    let (digest, other) = (EntryDigest::of(&prediction), EntryDigest([7; 32]));
+    let (first, second) = (opening_statement(id, digest, b"a", 2), opening_statement(id, digest, b"b", 2));
+    for statement in [&run_statement(1), &prediction, &first] {
+        assert_eq!(submit(server.address(), statement).status, 201);
+    }
+    let refused = |address| {
+        problem(&submit(address, &second), 409, "is already opened by this key: entry 3");
+        assert_eq!(submit(address, &first).status, 200, "the same bytes are no second opening");
+    };
+    refused(server.address());
+    assert_eq!(submit(server.address(), &opening_statement(id, digest, b"b", 3)).status, 201, "another key");
+    assert_eq!(
+        submit(server.address(), &opening_statement(id, other, b"b", 2)).status,
+        201,
+        "another prediction"
+    );
+    server.stop().unwrap();
+    std::fs::remove_file(folder.path().join("index.redb")).unwrap();
+    let server = served(folder.path());
+    refused(server.address());
+    server.stop().unwrap();
+}
+
+#[test]
+fn a_damaged_attachment_is_replaced_by_the_next_upload_and_found_by_fsck() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = served(folder.path());
+    let address = server.address();
+    let digest = AttachmentName::of(b"bytes").sha256;
+    let path = format!("/attachments/{digest}");
+    let file = folder.path().join(format!("attachments/{}/{digest}", &digest.to_string()[..2]));
+    let put = || request(address, "PUT", &path, "", b"bytes").unwrap().status;
+    assert_eq!((put(), put()), (201, 200));
+    for damaged in [b"".as_slice(), b"bytez", b"bytes and more"] {
+        std::fs::write(&file, damaged).unwrap();
+        assert_eq!((put(), put()), (201, 200));
+        assert_eq!(get(address, &path).body, b"bytes");
+    }
+    server.stop().unwrap();
+    let fsck = || {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_ledger"));
+        let output = command.args(["fsck", "--data"]).arg(folder.path()).output().unwrap();
+        (
+            output.status.code(),
+            String::from_utf8(output.stdout).unwrap(),
+            String::from_utf8(output.stderr).unwrap(),
+        )
+    };
+    let (status, stdout, _) = fsck();
+    assert!(status == Some(0) && stdout.contains("attachments: 1, each"), "{stdout}");
+    std::fs::write(&file, b"bytez").unwrap();
+    let (status, _, stderr) = fsck();
+    assert_eq!(status, Some(1), "{stderr}");
+    assert!(stderr.contains(&format!("{digest} has SHA-256 ")) && stderr.contains("upload"), "{stderr}");
+}
+
+#[test]
 fn attachments_are_kept_under_their_digest_only() {
     let folder = tempfile::tempdir().unwrap();
     let server = served(folder.path());
@@ -284,6 +347,76 @@ fn slow_and_crowding_peers_are_turned_away() {
 }
 
 #[test]
+fn a_peer_has_only_so_many_connections_and_a_further_one_is_closed_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut options = options(folder.path());
+    options.limits.connections_per_peer_max = 1;
+    let server = ledger::server::start(options).unwrap();
+    let connect = || std::net::TcpStream::connect(server.address()).unwrap();
+    let keep = "GET /checkpoint HTTP/1.1\r\nHost: t\r\n\r\n";
+    let mut first = connect();
+    std::io::Write::write_all(&mut first, keep.as_bytes()).unwrap();
+    let mut byte = [0];
+    std::io::Read::read_exact(&mut first, &mut byte).unwrap();
+    // The first is open and answered, so the second finds no place: it ends without a byte.
+    let mut second = connect();
+    assert!(!matches!(std::io::Read::read(&mut second, &mut byte), Ok(1..)));
+    // It is told to close, and when it is seen closed its place is free or about to be.
+    std::io::Write::write_all(
+        &mut first,
+        keep.replace("\r\n\r\n", "\r\nConnection: close\r\n\r\n").as_bytes(),
+    )
+    .unwrap();
+    std::io::Read::read_to_end(&mut first, &mut Vec::new()).unwrap();
+    drop(first);
+    while request(server.address(), "GET", "/checkpoint", "", b"").is_err() {}
+    server.stop().unwrap();
+}
+
+#[test]
+fn a_peer_that_does_not_read_its_answer_gives_its_place_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut options = options(folder.path());
+    // One place, which the silent peer has; the next connection waits until that is closed.
+    options.limits.connections_max = 1;
+    options.limits.write_pause_ms = 100;
+    let server = ledger::server::start(options).unwrap();
+    // More than the system's own buffers take.
+    let bytes = vec![7; 32 << 20];
+    let path = format!("/attachments/{}", AttachmentName::of(&bytes).sha256);
+    assert_eq!(request(server.address(), "PUT", &path, "", &bytes).unwrap().status, 201);
+    let mut silent = std::net::TcpStream::connect(server.address()).unwrap();
+    std::io::Write::write_all(&mut silent, format!("GET {path} HTTP/1.1\r\nHost: t\r\n\r\n").as_bytes())
+        .unwrap();
+    let mut next = std::net::TcpStream::connect(server.address()).unwrap();
+    next.set_read_timeout(Some(std::time::Duration::from_secs(60))).unwrap();
+    let head = "GET /checkpoint HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n";
+    std::io::Write::write_all(&mut next, head.as_bytes()).unwrap();
+    assert_eq!(support::read_answer(&mut next).unwrap().status, 200);
+    drop(silent);
+    server.stop().unwrap();
+}
+
+#[test]
+fn a_body_that_comes_steadily_but_too_slowly_is_turned_away() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut options = options(folder.path());
+    options.limits.entry_timeout_ms = 100;
+    options.limits.upload_grace_ms = 100;
+    let server = ledger::server::start(options).unwrap();
+    let attachment = format!("PUT /attachments/{}", "00".repeat(32));
+    for (line, kind) in [("POST /entries", "application/cose"), (attachment.as_str(), "any")] {
+        let mut stream = std::net::TcpStream::connect(server.address()).unwrap();
+        let head = format!("{line} HTTP/1.1\r\nHost: t\r\nConnection: close\r\nContent-Type: {kind}\r\n");
+        std::io::Write::write_all(&mut stream, format!("{head}Content-Length: 1000\r\n\r\n").as_bytes())
+            .unwrap();
+        // Nothing more comes within the time, although a pause of this length would be allowed.
+        problem(&support::read_answer(&mut stream).unwrap(), 408, "too slowly");
+    }
+    server.stop().unwrap();
+}
+
+#[test]
 fn a_run_is_listed_and_shown_on_pages_that_escape_what_others_wrote() {
     let folder = tempfile::tempdir().unwrap();
     let server = served(folder.path());
@@ -317,18 +450,23 @@ fn a_run_is_listed_and_shown_on_pages_that_escape_what_others_wrote() {
         "opened",
         "diverge",
         "step 17",
-        "rank 1 departed",
+        "Device 1 departed",
+        "the latest verdict (diverge, steps 0..100, entry 7)",
         "element 77",
         "3fc00000",
         "simulated",
-        "rank 3: no",
+        "device 3: no",
     ] {
         assert!(run_page.contains(words), "{words:?} in {run_page}");
     }
     assert!(run_page.contains("&lt;b&gt;card &amp; co&lt;/b&gt;") && !run_page.contains("<b>card"));
-    assert!(page("/runs").contains("diverge"));
-    assert!(page("/").contains("verdict"));
-    assert!(page("/?before=2").contains("genesis"));
+    for path in ["/", "/runs"] {
+        let runs = page(path);
+        assert!(runs.contains("run 1") && runs.contains("compared") && runs.contains("diverge"), "{runs}");
+        assert!(runs.contains("Tallystick"), "{runs}");
+    }
+    assert!(page("/entries").contains("verdict"));
+    assert!(page("/entries?before=2").contains("genesis"));
     for statement in receipts.iter().chain([&opening, &verdict, &prediction]) {
         let digest = EntryDigest::of(statement);
         assert!(page(&format!("/entries/{digest}.html")).contains(&format!("/entries/{digest}")));

@@ -8,6 +8,8 @@
 
 use anyhow::Context;
 use client::atomic;
+use client::output::message_of;
+use schemas::digest::AttachmentDigest;
 use schemas::object::Object;
 use schemas::record::StepRecord;
 use std::os::unix::fs::PermissionsExt as _;
@@ -65,13 +67,20 @@ impl Folder {
             )?;
         }
         let record = schemas::cbor::encode(&step.record.to_value());
-        Ok(atomic::write(&self.record_path(number), &record, atomic::PUBLIC)?)
+        let bytes = [&AttachmentDigest::of(&record).0[..], &record].concat();
+        Ok(atomic::write(&self.record_path(number), &bytes, atomic::PUBLIC)?)
     }
 
-    /// The record of a step, if it is here and whole.
+    /// The record of a step, if it is here and whole: the file begins with its SHA-256, since a damaged record would be
+    /// sealed as it is and honest devices blamed for it.
     pub fn record(&self, number: u64) -> Option<StepRecord> {
         let bytes = std::fs::read(self.record_path(number)).ok()?;
-        let value = schemas::cbor::decode(&bytes, 1 << 20).ok()?;
+        let (digest, record) = bytes.split_at_checked(32)?;
+        let value = schemas::cbor::decode(record, 1 << 20).ok()?;
+        if AttachmentDigest::of(record).0 != digest {
+            eprintln!("oracle: note: {} is damaged, not used", self.record_path(number).display());
+            return None;
+        }
         StepRecord::from_value(value).ok()
     }
 
@@ -79,10 +88,26 @@ impl Folder {
         self.prediction(&format!("records/step-{number:06}.cbor"))
     }
 
-    /// Saves the state before its next step.
+    /// Saves the state before its next step, and beside it its digest.
     pub fn keep_snapshot(&self, setup: &Setup, state: &State) -> anyhow::Result<()> {
         let path = self.snapshot_path(state.step);
-        Ok(snapshot::write(&path, &setup.plan.parameters, state)?)
+        snapshot::write(&path, &setup.plan.parameters, state)?;
+        let digest = format!("{}\n", state.digest());
+        Ok(atomic::write(&path.with_extension("digest"), digest.as_bytes(), atomic::PUBLIC)?)
+    }
+
+    /// A saved state, if it is whole and the one that was saved.
+    fn snapshot(&self, setup: &Setup, step: u64) -> anyhow::Result<State> {
+        let path = self.snapshot_path(step);
+        let state = snapshot::read(&path, &setup.plan.parameters)?;
+        let noted = std::fs::read_to_string(path.with_extension("digest")).unwrap_or_default();
+        let (expected, found) = (noted.trim_end(), state.digest().to_string());
+        anyhow::ensure!(
+            expected == found && state.step == step,
+            "{}: expected the state {expected:?}, found {found}",
+            path.display()
+        );
+        Ok(state)
     }
 
     fn snapshot_path(&self, step: u64) -> PathBuf {
@@ -94,13 +119,9 @@ impl Folder {
         let steps = snapshot::saved_steps(&self.prediction("snapshots"));
         let gapless = |step: u64| (first..step).all(|number| self.record(number).is_some());
         for step in steps.into_iter().rev().filter(|step| *step <= end && gapless(*step)) {
-            let path = self.snapshot_path(step);
-            match snapshot::read(&path, &setup.plan.parameters) {
-                Ok(state) if state.step == step => return Some(state),
-                Ok(state) => {
-                    eprintln!("oracle: note: {} is of step {}, not used", path.display(), state.step)
-                }
-                Err(error) => eprintln!("oracle: note: not used: {error}"),
+            match self.snapshot(setup, step) {
+                Ok(state) => return Some(state),
+                Err(error) => eprintln!("oracle: note: not used: {}", message_of(&error)),
             }
         }
         None

@@ -4,6 +4,7 @@ use crate::cli::PredictArgs;
 use crate::commit::{Committed, Log};
 use crate::folder::Folder;
 use anyhow::Context;
+use client::folder::read_statement;
 use client::output::{Hinted, result};
 use client::{atomic, keyfile};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -91,8 +92,7 @@ fn check_folder(
     };
     let path = folder.prediction("run.cose");
     if keyfile::is_there(&path) {
-        let bytes = std::fs::read(&path).with_context(|| format!("could not read {}", path.display()))?;
-        let found = Statement::open(&bytes).with_context(|| path.display().to_string())?;
+        let (_, found) = read_statement(&path)?;
         let (run, expected) = (found.payload.run(), setup.run.id());
         anyhow::ensure!(run == expected, other(&path, format!("run {run}, this one is {expected}")));
         let signer = found.signer;
@@ -103,8 +103,7 @@ fn check_folder(
     if !keyfile::is_there(&path) {
         return Ok(None);
     }
-    let bytes = std::fs::read(&path).with_context(|| format!("could not read {}", path.display()))?;
-    let found = Statement::open(&bytes).with_context(|| path.display().to_string())?;
+    let (bytes, found) = read_statement(&path)?;
     let Payload::Prediction(earlier) = &found.payload else {
         anyhow::bail!(other(&path, format!("a {} statement", found.payload.stem())));
     };

@@ -10,6 +10,11 @@ use minicbor::{Decoder, Encoder};
 /// Deepest nesting of arrays, maps and tags that is read. The deepest object here (a bundle) needs 6.
 pub const DEPTH_MAX: usize = 12;
 
+/// Most items in one input. An item in memory is some thirty times as large as its smallest encoding, so a limit on
+/// bytes alone would let a large input of tiny items ask for far more memory than it has bytes. The largest honest
+/// object, a plan of 2^15 operations, has well under two million.
+pub const ITEMS_MAX: usize = 1 << 22;
+
 /// One CBOR data item of the subset in use: no floats (their bits are carried as integers), no `undefined`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
@@ -98,6 +103,14 @@ pub enum CborError {
         /// Which type.
         found: String,
     },
+    /// More items than [`ITEMS_MAX`].
+    #[error("more than {max} items at byte {offset}")]
+    TooMany {
+        /// Where.
+        offset: usize,
+        /// Items allowed.
+        max: usize,
+    },
     /// Nested deeper than [`DEPTH_MAX`].
     #[error("nested deeper than {max} levels at byte {offset}")]
     TooDeep {
@@ -156,7 +169,8 @@ pub fn decode(bytes: &[u8], bytes_max: usize) -> Result<Value, CborError> {
         return Err(CborError::TooLong { found: bytes.len(), max: bytes_max });
     }
     let mut decoder = Decoder::new(bytes);
-    let value = read(&mut decoder, bytes.len(), 0)?;
+    let mut items_left = ITEMS_MAX;
+    let value = read(&mut decoder, bytes.len(), 0, &mut items_left)?;
     // Map keys are compared here, before `encode`, whose panic on a repeated key is for callers only.
     if let Some(offset) = repeated_key(&value).then(|| decoder.position()) {
         return Err(CborError::NotDeterministic { offset });
@@ -188,8 +202,14 @@ fn repeated_key(value: &Value) -> bool {
     }
 }
 
-fn read(decoder: &mut Decoder<'_>, len: usize, depth: usize) -> Result<Value, CborError> {
+fn read(
+    decoder: &mut Decoder<'_>,
+    len: usize,
+    depth: usize,
+    items_left: &mut usize,
+) -> Result<Value, CborError> {
     let offset = decoder.position();
+    *items_left = items_left.checked_sub(1).ok_or(CborError::TooMany { offset, max: ITEMS_MAX })?;
     if depth > DEPTH_MAX {
         return Err(CborError::TooDeep { offset, max: DEPTH_MAX });
     }
@@ -208,24 +228,26 @@ fn read(decoder: &mut Decoder<'_>, len: usize, depth: usize) -> Result<Value, Cb
         Type::Null => decoder.null().map(|()| Value::Null).map_err(bad),
         Type::Array => {
             let count = decoder.array().map_err(bad)?.ok_or_else(|| malformed("indefinite length".into()))?;
-            let mut items = Vec::with_capacity(fitting(count, decoder, len).map_err(malformed)?);
+            let mut items =
+                Vec::with_capacity(fitting(count, decoder, len).map_err(malformed)?.min(*items_left));
             for _ in 0..count {
-                items.push(read(decoder, len, depth + 1)?);
+                items.push(read(decoder, len, depth + 1, items_left)?);
             }
             Ok(Value::Array(items))
         }
         Type::Map => {
             let count = decoder.map().map_err(bad)?.ok_or_else(|| malformed("indefinite length".into()))?;
-            let mut pairs = Vec::with_capacity(fitting(count, decoder, len).map_err(malformed)?);
+            let mut pairs =
+                Vec::with_capacity(fitting(count, decoder, len).map_err(malformed)?.min(*items_left));
             for _ in 0..count {
-                let key = read(decoder, len, depth + 1)?;
-                pairs.push((key, read(decoder, len, depth + 1)?));
+                let key = read(decoder, len, depth + 1, items_left)?;
+                pairs.push((key, read(decoder, len, depth + 1, items_left)?));
             }
             Ok(Value::Map(pairs))
         }
         Type::Tag => {
             let tag = decoder.tag().map_err(bad)?;
-            Ok(Value::Tag(tag.as_u64(), Box::new(read(decoder, len, depth + 1)?)))
+            Ok(Value::Tag(tag.as_u64(), Box::new(read(decoder, len, depth + 1, items_left)?)))
         }
         other => Err(CborError::Unsupported { offset, found: other.to_string() }),
     }
@@ -324,6 +346,18 @@ mod tests {
         assert!(matches!(check(&deep), Err(CborError::TooDeep { .. })));
         let bearable = "81".repeat(DEPTH_MAX) + "00";
         assert!(check(&bearable).is_ok());
+    }
+
+    #[test]
+    fn a_flood_of_tiny_items_is_refused_before_it_fills_memory() {
+        let mut flood = vec![0x9a];
+        flood.extend_from_slice(&(ITEMS_MAX as u32).to_be_bytes());
+        flood.resize(5 + ITEMS_MAX, 0);
+        let refused = Err(CborError::TooMany { offset: 4 + ITEMS_MAX, max: ITEMS_MAX });
+        assert_eq!(decode(&flood, flood.len()), refused);
+        flood.truncate(4 + ITEMS_MAX);
+        flood[1..5].copy_from_slice(&(ITEMS_MAX as u32 - 1).to_be_bytes());
+        assert!(decode(&flood, flood.len()).is_ok());
     }
 
     #[test]

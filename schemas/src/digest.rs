@@ -17,7 +17,7 @@ pub fn digest(domain: &str, parts: &[&[u8]]) -> [u8; 32] {
 
 /// Why a text is not a digest.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("expected 64 lower-case hexadecimal digits for a {what}, found {found:?}")]
+#[error("{what}: expected 64 lower-case hexadecimal digits, found {found:?}")]
 pub struct DigestTextError {
     /// The kind of digest.
     pub what: &'static str,

@@ -60,7 +60,7 @@ pub fn device_tree(devices: &[DeviceState]) -> Markup {
             }
             @for (rank, state) in devices.iter().enumerate() {
                 circle class=(state.class()) cx=(x(0, rank)) cy=(y(0)) r="9" {
-                    title { "rank " (rank) ": " (state.word()) }
+                    title { "device " (rank) ": " (state.word()) }
                 }
                 text x=(x(0, rank)) y=(y(0) + 28) { (rank) }
             }
@@ -79,7 +79,7 @@ mod tests {
         let svg = device_tree(&states).into_string();
         assert_eq!(svg.matches("<circle").count(), 7);
         assert_eq!(svg.matches("<line").count(), 6);
-        assert!(svg.contains("rank 1: departed"));
+        assert!(svg.contains("device 1: departed"));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use crate::layout::{Standing, page, paging_links};
 use crate::view::{EntryRow, LogView, Paging};
 use crate::words::{entry_link, key_short, run_link};
 
-/// The page at `/`.
+/// The page at `/entries`.
 pub fn entries_page(log: &LogView, rows: &[EntryRow], paging: Paging) -> String {
     let standing = Standing {
         proven: html! {
@@ -42,7 +42,7 @@ pub fn entries_page(log: &LogView, rows: &[EntryRow], paging: Paging) -> String 
                 }
             }
         }
-        (paging_links("/", paging))
+        (paging_links("/entries", paging))
     };
     page(log, "Entries", &standing, body)
 }

@@ -132,7 +132,7 @@ fn receipt_facts(receipt: &Receipt, held: &BTreeSet<AttachmentDigest>) -> Markup
     html! {
         dl {
             dt { "Steps" } dd { (receipt.steps) }
-            dt { "Rank" } dd { (receipt.rank) " of " (receipt.devices) " devices" }
+            dt { "Device" } dd { (receipt.rank) " of " (receipt.devices) }
             @if receipt.simulated {
                 dt { "Simulated" } dd class="wait" { "yes: no device did this work" }
             }
@@ -167,7 +167,7 @@ pub(crate) fn verdict_facts(verdict: &Verdict, held: &BTreeSet<AttachmentDigest>
                 @if let Some(word) = finding.word { p { (wrong_word_sentence(word)) } }
                 p { (cause_sentence(&finding.cause)) }
                 @if !finding.note.is_empty() { p class="soft" { (finding.note) } }
-                p class="soft" { "Device " code { (finding.device) } }
+                p class="soft" { "Its key is " code { (finding.device) } }
             }
         }
         @if !verdict.missing.is_empty() {
@@ -179,7 +179,10 @@ pub(crate) fn verdict_facts(verdict: &Verdict, held: &BTreeSet<AttachmentDigest>
             dt { "Prediction" } dd { (entry_link(verdict.prediction)) }
             @if let Some(opening) = verdict.opening { dt { "Opening" } dd { (entry_link(opening)) } }
             dt { "Receipts" }
-            dd { @for receipt in &verdict.receipts { (entry_link(*receipt)) " " } }
+            dd {
+                @if verdict.receipts.is_empty() { "none" }
+                @for receipt in &verdict.receipts { (entry_link(*receipt)) " " }
+            }
             @if let Some(answer) = verdict.answer {
                 dt { "Challenge" } dd { "the signer replayed step " (answer.step) " to check the answers" }
             } @else {

@@ -21,21 +21,21 @@ pub(crate) struct Standing {
 
 /// A whole page.
 pub(crate) fn page(log: &LogView, title: &str, standing: &Standing, body: Markup) -> String {
-    html! {
+    let markup = html! {
         (DOCTYPE)
         html lang="en" {
             head {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
-                title { (title) " - " (log.origin) }
+                title { (title) " - " (log.origin) " - Tallystick" }
                 link rel="stylesheet" href="/style.css";
             }
             body {
                 header {
-                    p class="origin" { a href="/" { (log.origin) } }
+                    p class="origin" { a href="/" { "Tallystick" } " log " (log.origin) }
                     nav {
-                        a href="/" { "Entries" }
-                        a href="/runs" { "Runs" }
+                        a href="/" { "Runs" }
+                        a href="/entries" { "Entries" }
                         a href="/checkpoint" { "Checkpoint" }
                     }
                 }
@@ -59,8 +59,31 @@ pub(crate) fn page(log: &LogView, title: &str, standing: &Standing, body: Markup
                 }
             }
         }
+    };
+    visible(markup.into_string())
+}
+
+/// Shows characters that have no shape of their own but change how others look, as in `\u{202e}`. Others choose the
+/// names and notes on a page, and with these one text can pass for another. No page has any of its own.
+fn visible(page: String) -> String {
+    if !page.contains(is_format_character) {
+        return page;
     }
-    .into_string()
+    let mut shown = String::with_capacity(page.len());
+    for character in page.chars() {
+        match is_format_character(character) {
+            true => shown.extend(character.escape_unicode()),
+            false => shown.push(character),
+        }
+    }
+    shown
+}
+
+/// Unicode's format characters that hide, join or turn round what stands beside them, and its separators of lines.
+fn is_format_character(character: char) -> bool {
+    matches!(character,
+        '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+        | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
 /// A page that says why there is nothing to show.
@@ -80,9 +103,9 @@ pub(crate) fn paging_links(path: &str, paging: Paging) -> Markup {
     html! {
         @if paging.newer || paging.older_before.is_some() {
             nav class="paging" {
-                @if paging.newer { a href=(path) { "Newest" } }
+                @if paging.newer { p { a href=(path) { "Newest" } } }
                 @if let Some(before) = paging.older_before {
-                    a href={ (path) "?before=" (before) } { "Older" }
+                    p { a href={ (path) "?before=" (before) } { "Older" } }
                 }
             }
         }

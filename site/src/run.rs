@@ -76,7 +76,26 @@ fn verdicts(view: &RunView) -> Markup {
                 "By " (key_short(entry.statement.signer)) ", " (links(entry.index, entry.statement.digest))
             }
         }
-        (device_tree(&devices(view, verdicts.last().map(|(_, verdict)| *verdict))))
+        (drawing(view, verdicts.last().copied()))
+    }
+}
+
+/// The tree of devices, and which verdict it is drawn by.
+fn drawing(view: &RunView, verdict: Option<(&RunEntry, &Verdict)>) -> Markup {
+    let tree = device_tree(&devices(view, verdict.map(|(_, verdict)| verdict)));
+    html! {
+        @if !tree.0.is_empty() {
+            p class="soft" {
+                @match verdict {
+                    Some((entry, verdict)) => {
+                        "The devices by the receipts returned and the latest verdict ("
+                        (verdict.outcome.word()) ", steps " (verdict.steps) ", entry " (entry.index) "):"
+                    }
+                    None => "The devices by the receipts returned; there is no verdict yet:",
+                }
+            }
+            (tree)
+        }
     }
 }
 
@@ -158,7 +177,7 @@ fn receipts(view: &RunView) -> Markup {
             table {
                 thead {
                     tr {
-                        th { "Rank" }
+                        th { "Device" }
                         th { "Steps" }
                         th { "Device says it is" }
                         th class="wide" { "Records" }

@@ -6,7 +6,7 @@ use crate::layout::{Standing, page, paging_links};
 use crate::view::{LogView, Paging, RunRow};
 use crate::words::outcome;
 
-/// The page at `/runs`.
+/// The page at `/` and `/runs`.
 pub fn runs_page(log: &LogView, rows: &[RunRow], paging: Paging) -> String {
     let standing = Standing {
         proven: html! {
@@ -18,6 +18,7 @@ pub fn runs_page(log: &LogView, rows: &[RunRow], paging: Paging) -> String {
         },
     };
     let body = html! {
+        p class="soft" { "Newest first. " a href="/entries" { "All entries of the log" } " are listed too." }
         @if rows.is_empty() {
             p { "No run has been stated yet." }
         } @else {
@@ -27,8 +28,9 @@ pub fn runs_page(log: &LogView, rows: &[RunRow], paging: Paging) -> String {
                         th { "Run" }
                         th class="wide" { "Profile" }
                         th class="number wide" { "Steps" }
-                        th class="number" { "Predictions" }
-                        th class="number" { "Receipts" }
+                        th class="number wide" { "Predictions" }
+                        th class="number wide" { "Receipts" }
+                        th { "State" }
                         th { "Verdict" }
                     }
                 }
@@ -38,8 +40,9 @@ pub fn runs_page(log: &LogView, rows: &[RunRow], paging: Paging) -> String {
                             td { a href={ "/runs/" (row.id) } { (row.run.name) } }
                             td class="wide" { (row.run.profile) }
                             td class="number wide" { (row.run.steps) }
-                            td class="number" { (row.predictions) }
-                            td class="number" { (row.receipts) }
+                            td class="number wide" { (row.predictions) }
+                            td class="number wide" { (row.receipts) }
+                            td { (state(row)) }
                             td {
                                 @if row.outcomes.is_empty() { span class="soft" { "none yet" } }
                                 @for found in &row.outcomes { (outcome(*found)) " " }
@@ -52,4 +55,15 @@ pub fn runs_page(log: &LogView, rows: &[RunRow], paging: Paging) -> String {
         (paging_links("/runs", paging))
     };
     page(log, "Runs", &standing, body)
+}
+
+/// How far a run has come, by what is in the log.
+fn state(row: &RunRow) -> &'static str {
+    match (row.predictions, row.receipts) {
+        _ if !row.outcomes.is_empty() => "compared",
+        (0, 0) => "stated, not predicted",
+        (0, _) => "receipts without a prediction",
+        (_, 0) => "predicted, no receipts yet",
+        _ => "receipts in, not compared",
+    }
 }

@@ -98,12 +98,12 @@ pub(crate) fn finding_sentence(finding: &Finding) -> String {
         Phase::Answer => "in answering the challenge",
         Phase::Receipt => "in what it reports: its receipt contradicts what its peers received from it",
     };
-    let mut text = format!("Device of rank {} departed {place}", finding.rank);
+    let mut text = format!("Device {} departed {place}", finding.rank);
     if let Some(leaf) = finding.leaf {
         text.push_str(&format!(", leaf {leaf}"));
     }
     if let Some(peer) = finding.peer {
-        text.push_str(&format!(", peer {peer}"));
+        text.push_str(&format!(", peer device {peer}"));
     }
     if let Some(operation) = &finding.operation {
         text.push_str(&format!(", first in operation {operation}"));

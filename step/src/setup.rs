@@ -58,6 +58,19 @@ pub enum SetupError {
         /// Why.
         source: PlanError,
     },
+    /// The model is larger than the machine.
+    #[error(
+        "{}: parameters and moments need {needed} bytes, this machine has {available} to spare; use a smaller model",
+        path.display()
+    )]
+    Memory {
+        /// The run.toml.
+        path: PathBuf,
+        /// 12 bytes for each parameter.
+        needed: u64,
+        /// What the system says is available.
+        available: u64,
+    },
     /// The first state cannot be read.
     #[error("state: {0}")]
     Snapshot(#[from] SnapshotError),
@@ -83,6 +96,10 @@ impl Setup {
         let dataset = checksum_u32(&[tokens.len() as u64], &tokens);
         let plan = plan::derive(&config, tokens.len() as u64, dataset)
             .map_err(|source| SetupError::Plan { path: path.to_owned(), source })?;
+        let (needed, available) = (12 * plan.parameter_count(), memory_available());
+        if needed > available {
+            return Err(SetupError::Memory { path: path.to_owned(), needed, available });
+        }
         let state = first_state(&config, &plan, base)?;
         let run = Run {
             name: config.name.clone(),
@@ -109,6 +126,14 @@ fn read_config(path: &Path) -> Result<Config, SetupError> {
     Config::from_toml(&text).map_err(|source| SetupError::Config { path: path.to_owned(), source })
 }
 
+/// Bytes that the system can give without swapping; no limit where it does not say.
+fn memory_available() -> u64 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+    let kilobytes = line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok());
+    kilobytes.map_or(u64::MAX, |kilobytes| kilobytes.saturating_mul(1024))
+}
+
 fn first_state(config: &Config, plan: &Plan, base: &Path) -> Result<State, SetupError> {
     let Some(file) = &config.state.snapshot else {
         let seed = config.state.seed.expect("setup: config lets no state without seed and snapshot pass");
@@ -119,5 +144,37 @@ fn first_state(config: &Config, plan: &Plan, base: &Path) -> Result<State, Setup
     match state.step {
         0 => Ok(state),
         found => Err(SetupError::NotFirst { path, found }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_larger_than_the_machine_is_refused_before_anything_is_allocated() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run.toml");
+        std::fs::write(folder.path().join("corpus.txt"), "a little text, more than sixteen bytes").unwrap();
+        let text = |channels: u64, vocabulary: u64| {
+            format!(
+                "name = \"wide\"\nprofile = \"f32-fma\"\nsteps = 1\nleaves = 1\ndevices_max = 1\n\
+                 [model]\nmodel_type = \"gpt2\"\nvocab_size = {vocabulary}\nn_positions = 16\n\
+                 n_embd = {channels}\nn_layer = 1\nn_head = 1\nlayer_norm_epsilon = 1e-5\n\
+                 activation_function = \"gelu_new\"\ninitializer_range = 0.02\n[state]\nseed = 1\n\
+                 [data]\nformat = \"text\"\ntokenizer = \"bytes\"\nfiles = [\"corpus.txt\"]\n\
+                 sequences = 1\nlength = 16\nseed = 1\n[optimizer]\nkind = \"adamw\"\n\
+                 learning_rate = 1e-3\nbeta1 = 0.9\nbeta2 = 0.95\nepsilon = 1e-8\nweight_decay = 0.1\n\
+                 schedule = \"constant\"\nwarmup_steps = 0\nfinal_fraction = 1.0\n"
+            )
+        };
+        std::fs::write(&path, text(65_536, 1_000_000)).unwrap();
+        let refused = Setup::load(&path).unwrap_err();
+        assert!(matches!(refused, SetupError::Memory { .. }), "{refused}");
+        std::fs::write(&path, text(8, 256)).unwrap();
+        assert!(Setup::load(&path).is_ok());
+        // A folder in the place of a file is told, not read.
+        std::fs::write(&path, text(8, 256).replace("corpus.txt", ".")).unwrap();
+        assert!(Setup::load(&path).unwrap_err().to_string().contains("expected a regular file"));
     }
 }

@@ -100,6 +100,9 @@ pub enum WrongTokens {
         /// Its place in the file.
         index: usize,
     },
+    /// A folder, a pipe or a device.
+    #[error("expected a regular file")]
+    NotAFile,
     /// No token.
     #[error("expected at least one token, found none")]
     Empty,
@@ -127,6 +130,10 @@ pub fn read_files(format: Format, paths: &[PathBuf], vocabulary: u32) -> Result<
 fn read_file(path: &Path) -> Result<Vec<u8>, TokensError> {
     let failed = |source| TokensError::Read { path: path.to_owned(), source };
     let bytes_max = 4 * TOKENS_MAX + LLMC_HEADER_BYTES as u64;
+    // Asked before it is opened: a pipe would wait for a writer, a device might never end.
+    if !std::fs::metadata(path).map_err(failed)?.is_file() {
+        return Err(TokensError::Wrong { path: path.to_owned(), wrong: WrongTokens::NotAFile });
+    }
     let mut bytes = Vec::new();
     // One byte more than allowed is read, so that a longer file is told from one of exactly that length.
     let file = std::fs::File::open(path).map_err(failed)?;

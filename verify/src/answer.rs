@@ -9,6 +9,9 @@ use schemas::challenge::chosen_step;
 use schemas::receipt::Answer;
 use schemas::verdict::{Cause, Finding, Phase};
 
+/// What a missing thing says of two answers to one challenge.
+pub(crate) const UNEQUAL: &str = "answer one challenge differently";
+
 /// Findings and missing things about the answers of receipts in rank order, and the step they are about.
 #[derive(Default)]
 pub(crate) struct Answers {
@@ -19,6 +22,12 @@ pub(crate) struct Answers {
 
 pub(crate) fn judge(case: &Case, receipts: &[&Admitted]) -> Answers {
     let mut answers = Answers::default();
+    // One verdict holds one expected answer. Devices that were given different challenges cannot all be held against
+    // it, and a check that devices can switch off by answering another challenge would be none.
+    if let Some(lines) = different(receipts) {
+        answers.missing.push(lines);
+        return answers;
+    }
     let expected = case.answer.filter(|expected| {
         let unusable = unusable(case, receipts, *expected);
         let usable = unusable.is_none();
@@ -38,13 +47,19 @@ pub(crate) fn judge(case: &Case, receipts: &[&Admitted]) -> Answers {
     answers
 }
 
-/// Why one expected answer cannot be held against all receipts: it would accuse devices of its own mistake.
+/// Whose challenge differs from the first device's, in words.
+fn different(receipts: &[&Admitted]) -> Option<String> {
+    let first = receipts.first()?.receipt();
+    let other = receipts.iter().find(|other| other.receipt().challenge() != first.challenge())?;
+    let (one, two) = (first.rank, other.receipt().rank);
+    Some(missing_line(format!(
+        "one challenge for all receipts: devices {one} and {two} answer different ones"
+    )))
+}
+
+/// Why the expected answer cannot be held against the receipts: it would accuse devices of its own mistake.
 fn unusable(case: &Case, receipts: &[&Admitted], expected: Answer) -> Option<String> {
-    let mut challenges = receipts.iter().map(|admitted| admitted.receipt().challenge());
-    let first = challenges.next()?;
-    if challenges.any(|other| other != first) {
-        return Some("one replayed answer for each challenge: the receipts answer different ones".into());
-    }
+    let first = receipts.first()?.receipt().challenge();
     let step = chosen_step(first, case.steps);
     (expected.step != step).then(|| {
         format!("the replayed answer of step {step}, which the challenge chose; found step {}", expected.step)
@@ -74,7 +89,7 @@ fn unequal(receipts: &[&Admitted]) -> Option<String> {
                 && other.receipt().answer != one.receipt().answer
         })?;
         Some(missing_line(format!(
-            "ranks {} and {} answer one challenge differently: a replay of its step",
+            "devices {} and {} {UNEQUAL}: a replay of its step",
             one.receipt().rank,
             other.receipt().rank
         )))

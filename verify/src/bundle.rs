@@ -7,7 +7,7 @@ use crate::policy::Policy;
 use crate::prediction::{PredictionError, read_body, read_plan};
 use crate::receipt::{Admitted, CoverError, Refusal, Terms, admit, check_cover, check_rule};
 use crate::reconcile::{reconcile, refused_of};
-use crate::report::{Class, Report};
+use crate::report::{Class, Report, TITLE_OPENLY};
 use schemas::attachment::AttachmentName;
 use schemas::bundle::Bundle;
 use schemas::digest::{AttachmentDigest, EntryDigest};
@@ -39,7 +39,7 @@ enum Failure {
         "expected {first} before {second}, found it at index {first_index} and the other at {second_index}"
     )]
     Order { first: &'static str, second: &'static str, first_index: u64, second_index: u64 },
-    #[error("expected receipts by ascending rank, found rank {found} after rank {after}")]
+    #[error("expected receipts by ascending rank, found device {found} after device {after}")]
     Ranks { found: u64, after: u64 },
     #[error("expected covers of the receipts' checkpoints of sizes {expected}, found {found}")]
     Covers { expected: String, found: String },
@@ -74,6 +74,10 @@ fn walk(bytes: &[u8], policy: &Policy, report: &mut Report) -> Option<()> {
     let entries = report.record(4, statements(&bundle, policy))?;
     let attachments = Attachments::of(&bundle);
     let opened = report.record(5, opened(&bundle, &entries, &attachments))?;
+    if entries.prediction.object.open.is_some() {
+        // There is no opening to come after, and so no order that would rule out copying.
+        report.retitle(6, TITLE_OPENLY);
+    }
     report.record(6, order(&bundle, &entries, policy, head))?;
     let named = report.record(7, named(&entries, &opened, &attachments, policy))?;
     let decision = report.record(8, compare(&entries, &opened, &named))?;
@@ -208,11 +212,16 @@ fn order(bundle: &Bundle, entries: &Entries, policy: &Policy, head: TreeHead) ->
     for (cover, old) in bundle.covers.iter().zip(heads.into_values()) {
         check_cover(cover, old, entries.prediction_leaf, head)?;
     }
-    let what = format!(
-        "{} after entry {prediction}, answering {} of the same history",
-        counted(entries.receipts.len(), "receipt"),
-        counted(bundle.covers.len(), "checkpoint")
-    );
+    let receipts = counted(entries.receipts.len(), "receipt");
+    let checkpoints = counted(bundle.covers.len(), "checkpoint");
+    let what = match entries.opening {
+        Some(_) => {
+            format!("{receipts} after entry {prediction}, answering {checkpoints} of the same history")
+        }
+        None => format!(
+            "made openly: receipts could have been copied; {receipts} answering {checkpoints} of the same history"
+        ),
+    };
     Ok(((), what))
 }
 
@@ -252,7 +261,7 @@ fn named(entries: &Entries, opened: &Opened, attachments: &Attachments, policy: 
     for entry in &entries.receipts {
         let (index, receipt) = (entry.index, &entry.object);
         let bytes =
-            attachments.find(format!("body of the receipt of rank {}", receipt.rank), receipt.body)?;
+            attachments.find(format!("body of the receipt of device {}", receipt.rank), receipt.body)?;
         used.insert(receipt.body.sha256);
         let admitted = admit(entry.digest, entry.signer, receipt, index, bytes, &terms)
             .map_err(|source| Failure::Receipt { index, source })?;

@@ -99,7 +99,7 @@ pub enum CaseError {
     #[error(transparent)]
     Prediction(#[from] PredictionError),
     /// A receipt is not of this run's shape.
-    #[error("receipt of rank {rank}: {source}")]
+    #[error("receipt of device {rank}: {source}")]
     Receipt {
         /// Whose.
         rank: u64,

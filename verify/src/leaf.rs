@@ -146,7 +146,7 @@ fn judge_non_finite(scene: &Scene, rank: u64, record: &DeviceRecord) -> Option<D
     let mut finding = scene.finding(rank, Phase::Link);
     finding.peer = Some(owner);
     finding.note =
-        note(format!("it and rank {owner}, whose leaf {leaf} is, report different things: {what}"));
+        note(format!("it and device {owner}, whose leaf {leaf} is, report different things: {what}"));
     finding.cause = Cause::Undetermined;
     Some(Departure::Found(Box::new(finding)))
 }

@@ -107,7 +107,7 @@ fn wrong_link(
     let mut finding = scene.finding(rank, Phase::Link);
     finding.peer = Some(partner);
     let what =
-        format!("rank {partner} reports sending what was predicted at level {level}; it arrived otherwise");
+        format!("device {partner} reports sending what was predicted at level {level}; it arrived otherwise");
     scene.place_flat(node_fold(scene, sibling, needed), received.fold, "d_").into_finding(finding, &what)
 }
 

@@ -50,7 +50,8 @@
 //! | --- | --- |
 //! | no answer in a receipt, or one for a step not chosen | `diverge`, phase `answer`, with the chosen step |
 //! | an expected answer is given and a receipt's differs | the same |
-//! | the expected answer is for another step, or receipts answer different challenges | `incomplete` |
+//! | receipts answer different challenges, with or without an expected answer | `incomplete` |
+//! | the expected answer is for another step | `incomplete` |
 //! | no expected answer, and two receipts of one challenge answer differently | `incomplete` |
 //! | none of these | `agree` |
 //!
@@ -67,7 +68,7 @@ use crate::prediction::{check_body, check_plan};
 use crate::receipt::{Admitted, check_shape};
 use crate::update;
 use schemas::record::NonFinite;
-use schemas::verdict::{Finding, Outcome};
+use schemas::verdict::{Finding, Outcome, Phase, Verdict};
 
 const REFUSED_PREFIX: &str = "refused: ";
 /// Most refusals listed.
@@ -114,7 +115,7 @@ fn unfit(case: &Case) -> Vec<String> {
         let (receipt, rank) = (admitted.receipt(), admitted.receipt().rank);
         if receipt.devices != first.receipt().devices {
             missing.push(format!(
-                "one number of devices: rank {} says {}, rank {rank} says {}",
+                "one number of devices: device {} says {}, device {rank} says {}",
                 first.receipt().rank,
                 first.receipt().devices,
                 receipt.devices
@@ -122,7 +123,7 @@ fn unfit(case: &Case) -> Vec<String> {
         }
         if receipt.steps != case.steps {
             missing.push(format!(
-                "a receipt of rank {rank} for the predicted steps {}: found steps {}",
+                "a receipt of device {rank} for the predicted steps {}: found steps {}",
                 case.steps, receipt.steps
             ));
         }
@@ -131,14 +132,14 @@ fn unfit(case: &Case) -> Vec<String> {
         for other in &receipts[at + 1..] {
             if one.receipt().rank == other.receipt().rank {
                 missing.push(format!(
-                    "one receipt of rank {}: found entries {} and {}",
+                    "one receipt of device {}: found entries {} and {}",
                     one.receipt().rank,
                     one.entry(),
                     other.entry()
                 ));
             } else if one.device() == other.device() {
                 missing.push(format!(
-                    "a key for each device: ranks {} and {} have one, {}",
+                    "a key for each device: devices {} and {} have one, {}",
                     one.receipt().rank,
                     other.receipt().rank,
                     one.device()
@@ -157,7 +158,7 @@ fn by_rank<'a>(case: &'a Case, decision: &mut Decision) -> Vec<Option<&'a Admitt
     }
     for (rank, slot) in by_rank.iter().enumerate() {
         if slot.is_none() {
-            decision.missing.push(format!("device rank {rank} of {devices}: no receipt"));
+            decision.missing.push(format!("device {rank} of {devices}: no receipt"));
         }
     }
     by_rank
@@ -174,7 +175,7 @@ fn judge_steps(case: &Case, by_rank: &[Option<&Admitted>], decision: &mut Decisi
             match departure {
                 Some(Departure::Found(finding)) => decision.findings.push(*finding),
                 Some(Departure::Inherited(from)) => inherited.push(format!(
-                    "device rank {from}: its part in step {step}, from which rank {rank} differs by inheritance"
+                    "device {from}: its part in step {step}, from which device {rank} differs by inheritance"
                 )),
                 None => {}
             }
@@ -210,7 +211,7 @@ fn lacking(scene: &Scene) -> Vec<String> {
     let lacks = |(rank, slot): (usize, &Option<&Admitted>)| {
         let admitted = (*slot)?;
         let none = admitted.record(scene.step).is_none();
-        none.then(|| format!("device rank {rank} ({}): no record of step {}", admitted.device(), scene.step))
+        none.then(|| format!("device {rank} ({}): no record of step {}", admitted.device(), scene.step))
     };
     scene.by_rank.iter().enumerate().filter_map(lacks).collect()
 }
@@ -297,4 +298,18 @@ fn refused_line(why: &str) -> String {
 /// a bundle.
 pub fn refused_of(missing: &[String]) -> Vec<String> {
     missing.iter().filter_map(|line| line.strip_prefix(REFUSED_PREFIX)).map(str::to_owned).collect()
+}
+
+/// Whether a verdict was decided before the answers to the challenge were looked at.
+pub fn decided_before_answers(verdict: &Verdict) -> bool {
+    match verdict.outcome {
+        Outcome::Agree => false,
+        Outcome::Invalid => true,
+        Outcome::Diverge => verdict.findings.iter().all(|finding| finding.phase != Phase::Answer),
+        Outcome::Incomplete => {
+            // Without an answer in the verdict, unequal answers are the only thing about them that can be missing.
+            let unequal = verdict.missing.iter().any(|line| line.contains(answer::UNEQUAL));
+            !unequal && verdict.answer.is_none()
+        }
+    }
 }

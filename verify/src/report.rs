@@ -15,6 +15,9 @@ pub const TITLES: [&str; 9] = [
     "verdict is agree",
 ];
 
+/// The title of check 6 for a prediction made openly, which no opening follows.
+pub const TITLE_OPENLY: &str = "prediction came before the receipts";
+
 /// What a report comes to; the number is a command's exit status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
@@ -72,6 +75,11 @@ impl Report {
             verdict: None,
             caveats: Vec::new(),
         }
+    }
+
+    /// Gives a check that is not reached yet the title that fits this bundle.
+    pub(crate) fn retitle(&mut self, number: usize, title: &'static str) {
+        self.checks[number - 1].title = title;
     }
 
     /// Records how check `number` went; `None` ends the checking.

@@ -12,6 +12,7 @@ use support::story::{Story, device_key, policy, predictor_key};
 use support::{Vector, World, invalid_bodies, invalid_world, outcome};
 use verify::bundle::check;
 use verify::policy::{Policy, PolicyError};
+use verify::reconcile::decided_before_answers;
 use verify::report::{Class, State};
 
 fn small() -> World {
@@ -45,6 +46,7 @@ fn an_honest_bundle_verifies_and_says_what_was_checked() {
     assert_eq!(report.class, Class::Agreeing, "{report}");
     assert!(report.checks.iter().all(|check| matches!(check.state, State::Holds(_))));
     assert!(report.summary().starts_with("verified: steps 0..2 of run "), "{}", report.summary());
+    assert!(!decided_before_answers(report.verdict.as_ref().unwrap()));
     let text = report.to_string();
     assert!(text.contains("3. every entry is in the log [ok]: 6 inclusion proofs"), "{text}");
     assert!(text.contains("note: no device keys were given"), "{text}");
@@ -125,7 +127,11 @@ fn an_open_prediction_verifies_with_a_caveat() {
     story.log_verdict(&world, None);
     let report = check(&story.bundle(&world).encode(), &policy(story.log.key()));
     assert_eq!(report.class, Class::Agreeing, "{report}");
-    assert!(report.to_string().contains("made openly"), "{report}");
+    let text = report.to_string();
+    let sixth = "6. prediction came before the receipts [ok]: made openly: receipts could have been copied; 2 receipts";
+    assert!(text.contains(sixth), "{text}");
+    assert!(!text.contains("before the opening"), "no order that there is not is claimed: {text}");
+    assert!(text.contains("note: the prediction was made openly: receipts could have been copied"), "{text}");
     story.log_opening(&world);
     let (number, why) = failure(&story, &story.bundle(&world));
     assert_eq!((number, why.as_str()), (4, "the prediction is open, expected no opening among the entries"));
@@ -144,6 +150,7 @@ fn a_diverging_run_is_genuine_and_not_so() {
     let verdict = report.verdict.unwrap();
     assert_eq!(verdict.outcome, Outcome::Diverge);
     assert!(report.caveats.iter().all(|caveat| !caveat.contains("answer")), "it did not come to the answers");
+    assert!(decided_before_answers(&verdict));
     assert_eq!(verdict.findings[0].tensor.as_deref(), Some("wte"));
     assert_eq!(verdict.findings[0].word.unwrap().element, 4);
 }
@@ -212,7 +219,7 @@ fn refused_receipts_are_their_signers_word_and_noted() {
     let report = check(&story.bundle(&world).encode(), &policy(story.log.key()));
     let (number, why) = failed(&report);
     assert_eq!(number, 9, "{report}");
-    assert!(why.contains("device rank 1 of 2: no receipt; refused: receipt for another run"), "{why}");
+    assert!(why.contains("device 1 of 2: no receipt; refused: receipt for another run"), "{why}");
     assert!(report.caveats.iter().any(|caveat| caveat.contains("refused")));
 }
 
@@ -293,7 +300,10 @@ fn a_receipt_left_out_or_put_in_the_wrong_place_is_noticed() {
     let mut swapped = bundle.clone();
     swapped.entries.swap(3, 4);
     let (number, why) = failure(&story, &swapped);
-    assert_eq!((number, why.as_str()), (6, "expected receipts by ascending rank, found rank 0 after rank 1"));
+    assert_eq!(
+        (number, why.as_str()),
+        (6, "expected receipts by ascending rank, found device 0 after device 1")
+    );
     let mut fewer = bundle.clone();
     fewer.entries.remove(3);
     let (number, why) = failure(&story, &fewer);
@@ -360,4 +370,27 @@ fn an_opening_by_another_trusted_predictor_is_refused() {
     let policy = Policy::new(story.log.key().clone(), keys, vec![], vec![]).unwrap();
     let (number, why) = failed(&check(&story.bundle(&world).encode(), &policy));
     assert_eq!((number, why.starts_with("the opening is signed by ")), (4, true), "{why}");
+}
+
+#[test]
+fn a_verdict_that_came_to_the_answers_is_told_from_one_decided_before() {
+    let world = small();
+    // Two answers to one challenge and no replay: incomplete because of the answers.
+    let mut story = Story::new();
+    story.log_run(&world);
+    story.log_prediction(&world, false);
+    let note = story.log.checkpoint(story.log.size());
+    for body in world.bodies(2) {
+        let mut receipt = story.receipt(&world, 2, &body, &note);
+        receipt.answer.as_mut().unwrap().reduced.a ^= body.rank;
+        story.log_receipt(receipt, &body, device_key(body.rank));
+    }
+    let verdict = story.verdict(&world, None);
+    assert_eq!(verdict.outcome, Outcome::Incomplete);
+    assert!(!decided_before_answers(&verdict), "{:?}", verdict.missing);
+    // A receipt that is not there: incomplete before anybody looked at answers.
+    story.receipts.pop();
+    let verdict = story.verdict(&world, None);
+    assert_eq!(verdict.outcome, Outcome::Incomplete);
+    assert!(decided_before_answers(&verdict), "{:?}", verdict.missing);
 }

@@ -368,7 +368,7 @@ fn a_missing_record_stops_the_comparison() {
     let decision = judge(&world, &bodies);
     assert_eq!((decision.outcome, decision.step), (Outcome::Incomplete, None));
     let key = device_key(1).public();
-    assert_eq!(decision.missing, [format!("device rank 1 ({key}): no record of step 1")]);
+    assert_eq!(decision.missing, [format!("device 1 ({key}): no record of step 1")]);
     // A finding in the same step wins; what is missing is still listed.
     outcome(&mut bodies, 0, 1).norm ^= 1;
     let decision = judge(&world, &bodies);
@@ -381,12 +381,12 @@ fn a_missing_receipt_is_missing_and_the_others_are_judged() {
     let mut bodies = world.bodies(4);
     let decision = judge_without(&world, &bodies, &[2], &[]);
     assert_eq!((decision.outcome, decision.step), (Outcome::Incomplete, None));
-    assert_eq!(decision.missing, ["device rank 2 of 4: no receipt"]);
+    assert_eq!(decision.missing, ["device 2 of 4: no receipt"]);
     // What rank 3 received from rank 2 is wrong: inherited, and the source is missing.
     outcome(&mut bodies, 3, 1).exchanges[0].received = world.sum_of(&[1; 21]);
     let decision = judge_without(&world, &bodies, &[2], &[]);
     assert_eq!((decision.outcome, decision.step), (Outcome::Incomplete, Some(1)));
-    assert!(decision.missing[1].starts_with("device rank 2: its part in step 1"), "{:?}", decision.missing);
+    assert!(decision.missing[1].starts_with("device 2: its part in step 1"), "{:?}", decision.missing);
     outcome(&mut bodies, 0, 1).norm ^= 1;
     let decision = judge_without(&world, &bodies, &[2], &[]);
     assert_eq!((decision.outcome, decision.findings.len()), (Outcome::Diverge, 1));
@@ -412,17 +412,20 @@ fn receipts_that_do_not_belong_together_are_incomplete() {
         story.log_receipt(story.receipt(world, 2, &bodies[0], note), &bodies[0], device_key(0));
         story.log_receipt(story.receipt(world, 4, four, note), four, device_key(1));
     });
-    assert_eq!(mixed, ["one number of devices: rank 0 says 2, rank 1 says 4"]);
+    assert_eq!(mixed, ["one number of devices: device 0 says 2, device 1 says 4"]);
     let twice = missing(&|story, world, note| {
         story.log_receipt(story.receipt(world, 2, &bodies[0], note), &bodies[0], device_key(0));
         story.log_receipt(story.receipt(world, 2, &bodies[0], note), &bodies[0], device_key(5));
     });
-    assert!(twice[0].starts_with("one receipt of rank 0: found entries "), "{twice:?}");
+    assert!(twice[0].starts_with("one receipt of device 0: found entries "), "{twice:?}");
     let one_key = missing(&|story, world, note| {
         story.log_receipt(story.receipt(world, 2, &bodies[0], note), &bodies[0], device_key(0));
         story.log_receipt(story.receipt(world, 2, &bodies[1], note), &bodies[1], device_key(0));
     });
-    assert!(one_key[0].starts_with("a key for each device: ranks 0 and 1 have one, ed25519:"), "{one_key:?}");
+    assert!(
+        one_key[0].starts_with("a key for each device: devices 0 and 1 have one, ed25519:"),
+        "{one_key:?}"
+    );
     let shorter = missing(&|story, world, note| {
         let mut body = bodies[0].clone();
         body.records.pop();
@@ -430,7 +433,7 @@ fn receipts_that_do_not_belong_together_are_incomplete() {
         receipt.steps = Steps { first: 0, end: 2 };
         story.log_receipt(receipt, &body, device_key(0));
     });
-    assert_eq!(shorter, ["a receipt of rank 0 for the predicted steps 0..3: found steps 0..2"]);
+    assert_eq!(shorter, ["a receipt of device 0 for the predicted steps 0..3: found steps 0..2"]);
 }
 
 #[test]

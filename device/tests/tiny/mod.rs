@@ -20,7 +20,11 @@ use step::checksum::checksum_u32;
 use step::init::initial_parameters;
 use step::state::State;
 
-pub const CHECKPOINT: &[u8] = b"log.example/tiny\n5\nAAAA\n\n\xe2\x80\x94 log.example/tiny AAAA\n";
+pub const CHECKPOINT: &[u8] =
+    b"log.example/tiny\n5\nAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\n\n\xe2\x80\x94 log.example/tiny AAAA\n";
+/// As [`CHECKPOINT`], of a smaller tree.
+pub const CHECKPOINT_BEFORE: &[u8] =
+    b"log.example/tiny\n4\nAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\n\n\xe2\x80\x94 log.example/tiny AAAA\n";
 pub const STEPS: u64 = 4;
 pub const LEAVES: u64 = 4;
 
