@@ -67,7 +67,8 @@ say "3. a challenge from a checkpoint that already covers the prediction"
 run client challenge --ledger "$url" --log-key log/log.pub --prediction good/prediction --out good/job/challenge.note
 
 say "4. two devices run the job and sign a receipt each"
-run device run --job good/job --challenge good/job/challenge.note --devices 2 --steps 0..3 --keys keys --out good/receipts
+run device run --job good/job --challenge good/job/challenge.note --devices 2 --steps 0..3 \
+    --keys keys --out good/receipts --traces
 
 say "5. reconcile: compare, open the prediction, log the verdict, write good.tally"
 run client reconcile --ledger "$url" --log-key log/log.pub --key predictor.key \
