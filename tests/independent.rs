@@ -1,5 +1,6 @@
-//! Is the mathematics right? Losses, gradients and new parameters of one step against an implementation of its own in
-//! numpy and double precision (`tests/independent/gpt2_numpy.py`). The one place where closeness is the right question.
+//! Is the mathematics right? Losses, gradients and new parameters of three steps against an implementation of its own
+//! in numpy and double precision (`tests/independent/gpt2_numpy.py`). The one place where closeness is the right
+//! question.
 //!
 //! Its figures are recorded in `fixtures/step/numpy.json` and stand in where numpy is missing;
 //! `UPDATE_FIXTURES=1 cargo nextest run -p tests --test independent` writes them again.
@@ -8,16 +9,18 @@ use serde_json::{Value, json};
 use std::path::Path;
 use std::process::Command;
 use step::dispatch::Backend;
-use step::order::{Order, inputs_and_targets};
+use step::order::Order;
 use step::session::Session;
 use step::setup::Setup;
 use tests::workshop::{Workshop, workspace};
 
-/// Largest error of a tensor, as a fraction of its largest element.
-const CLOSE: f64 = 5e-6;
+/// Largest error of a gradient tensor, as a fraction of its largest element.
+const CLOSE: f64 = 3e-6;
+const STEPS: u64 = 3;
 
+/// One step would not do: AdamW's first depends neither on the betas nor on clipping, only on the gradient's signs.
 #[test]
-fn one_step_is_close_to_an_independent_implementation() {
+fn three_steps_are_close_to_an_independent_implementation() {
     let shop = Workshop::open();
     shop.write_run("run", 1);
     // Fixed text: the fixture must not change with the documents.
@@ -27,14 +30,17 @@ fn one_step_is_close_to_an_independent_implementation() {
     let setup = Setup::load(&shop.path("run.toml")).unwrap();
     let session = Session::new(&setup.plan, &setup.tokens, Backend::detect()).unwrap();
     let mut state = setup.state.clone();
-    let step = session.step(&mut state).unwrap();
-
-    let ours = Ours {
-        losses: step.record.losses.iter().map(|bits| f32::from_bits(*bits).into()).collect(),
-        norm: f32::from_bits(step.record.outcome.as_ref().unwrap().norm).into(),
-        gradient: by_name(&setup, step.reduced.as_ref().unwrap()),
-        parameters: by_name(&setup, &state.parameters),
-    };
+    let ours: Vec<Ours> = (0..STEPS)
+        .map(|_| {
+            let step = session.step(&mut state).unwrap();
+            Ours {
+                losses: step.record.losses.iter().map(|bits| f32::from_bits(*bits).into()).collect(),
+                norm: f32::from_bits(step.record.outcome.as_ref().unwrap().norm).into(),
+                gradient: by_name(&setup, step.reduced.as_ref().unwrap()),
+                parameters: by_name(&setup, &state.parameters),
+            }
+        })
+        .collect();
     write_case(&setup, &shop.path(""));
     let fixture = workspace().join("fixtures/step/numpy.json");
     if let Some(python) = python_with_numpy() {
@@ -42,8 +48,10 @@ fn one_step_is_close_to_an_independent_implementation() {
         let status = Command::new(python).arg(program).arg(shop.path("")).status().unwrap();
         assert!(status.success());
         let theirs: Value = serde_json::from_slice(&std::fs::read(shop.path("numpy.json")).unwrap()).unwrap();
-        ours.compare(&theirs);
-        let figures = figures(&theirs);
+        let theirs = theirs.as_array().unwrap();
+        assert_eq!(theirs.len(), ours.len());
+        ours.iter().zip(theirs).for_each(|(ours, theirs)| ours.compare(theirs));
+        let figures: Value = theirs.iter().map(figures).collect();
         if std::env::var_os("UPDATE_FIXTURES").is_some() {
             std::fs::create_dir_all(fixture.parent().unwrap()).unwrap();
             std::fs::write(&fixture, serde_json::to_string_pretty(&figures).unwrap() + "\n").unwrap();
@@ -52,7 +60,11 @@ fn one_step_is_close_to_an_independent_implementation() {
     } else {
         println!("no python with numpy: comparing with the recorded figures only");
     }
-    close_figures(&recorded(&fixture), &ours.figures(), "the recorded figures and ours");
+    close_figures(
+        &recorded(&fixture),
+        &ours.iter().map(Ours::figures).collect(),
+        "the recorded figures and ours",
+    );
 }
 
 struct Ours {
@@ -78,10 +90,11 @@ impl Ours {
         for (name, parameters) in &self.parameters {
             let gradient = numbers(&theirs["gradient"][name]);
             let other = numbers(&theirs["parameters"][name]);
+            assert_eq!((parameters.len(), gradient.len()), (other.len(), other.len()), "{name}");
             for (i, (found, expected)) in parameters.iter().zip(&other).enumerate() {
-                // AdamW's first step is the sign of the gradient: where that is noise, so is the step.
+                // AdamW steps by about the sign of the gradient: where that is noise, so is the step.
                 if gradient[i].abs() > 1e-5 {
-                    assert!((found - expected).abs() < 1e-5, "{name}[{i}]: {found} and {expected}");
+                    assert!((found - expected).abs() < 1e-6, "{name}[{i}]: {found} and {expected}");
                 }
             }
         }
@@ -146,23 +159,22 @@ fn by_name(setup: &Setup, flat: &[f32]) -> Vec<(String, Vec<f64>)> {
     setup.plan.parameters.iter().zip(spans).map(named).collect()
 }
 
-/// Writes what the numpy program reads.
+/// Writes what the numpy program reads. Which windows a leaf reads is ours to say; what stands in them is not.
 fn write_case(setup: &Setup, folder: &Path) {
     let (plan, d) = (&setup.plan, &setup.plan.dimensions);
     let order = Order::new(plan.data.tokens, d.time, plan.data.seed).unwrap();
-    let rows = |words: &[u32]| words.chunks(d.time as usize).map(<[u32]>::to_vec).collect::<Vec<_>>();
-    let leaf = |leaf: u64| {
-        let windows = order.leaf_windows(0, leaf, plan.leaves, d.batch);
-        let (tokens, targets) = inputs_and_targets(&setup.tokens, &windows, d.time as usize);
-        json!({"tokens": rows(&tokens), "targets": rows(&targets)})
+    let leaves = |step: u64| {
+        let leaf = |leaf| order.leaf_windows(step, leaf, plan.leaves, d.batch);
+        (0..plan.leaves).map(leaf).collect::<Vec<_>>()
     };
     let o = &setup.config.optimizer;
+    assert_eq!((o.schedule.as_str(), setup.config.steps), ("cosine", STEPS));
     let case = json!({
-        "n_head": d.heads, "eps": setup.config.model.layer_norm_epsilon,
-        "leaves": (0..plan.leaves).map(leaf).collect::<Vec<_>>(),
-        // The first step's rate, as the plan states it.
-        "adamw": {"learning_rate": f32::from_bits(plan.update.steps[0].learning_rate), "beta1": o.beta1,
-            "beta2": o.beta2, "epsilon": o.epsilon, "weight_decay": o.weight_decay, "clip": o.clip},
+        "n_head": d.heads, "eps": setup.config.model.layer_norm_epsilon, "time": d.time, "tokens": setup.tokens,
+        "steps": (0..setup.config.steps).map(leaves).collect::<Vec<_>>(),
+        "adamw": {"learning_rate": o.learning_rate, "beta1": o.beta1, "beta2": o.beta2, "epsilon": o.epsilon,
+            "weight_decay": o.weight_decay, "clip": o.clip, "warmup_steps": o.warmup_steps,
+            "final_fraction": o.final_fraction},
     });
     std::fs::write(folder.join("case.json"), case.to_string()).unwrap();
     step::snapshot::write(&folder.join("initial.safetensors"), &plan.parameters, &setup.state).unwrap();

@@ -18,7 +18,7 @@ fn a_run_that_was_predicted_agrees_and_is_verified_offline() {
 
     // After: compare, open, log, bundle. The step that the challenge chose is computed again.
     let ended = shop.reconcile("small", &log, "--replay small.toml").expect_code(0);
-    ended.expect_text("agree");
+    ended.expect_text("agree").expect_text("held against a replay of step");
     // In a browser: the run with its verdict, in words.
     let run = run_id(&shop);
     assert!(fetch(&log.url, "/runs").contains(&run));

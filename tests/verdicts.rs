@@ -30,7 +30,18 @@ fn a_flipped_bit_in_a_forward_operation_is_found_with_its_element_and_both_value
     check(
         &[fault],
         1,
-        &["diverge", "device 1", "step 1", "leaf 3", "forward.layer1.attention", "element 100", "fault"],
+        &[
+            "diverge at step 1",
+            "device 1 (",
+            "phase leaf",
+            "leaf 3",
+            "operation forward.layer1.attention",
+            "tensor layer1.attention.out",
+            "element 100",
+            "bits expected 0x",
+            "bit 30 differs",
+            "cause fault",
+        ],
     );
 }
 
@@ -38,36 +49,60 @@ fn a_flipped_bit_in_a_forward_operation_is_found_with_its_element_and_both_value
 fn a_flipped_bit_in_a_backward_operation_is_found() {
     let operation = "backward.layer0.mlp.gelu";
     let fault = format!("bit-flip:device=0,step=2,leaf=0,operation={operation},element=7,bit=3");
-    check(&[&fault], 1, &["diverge", "device 0", "step 2", "leaf 0", operation, "element 7"]);
+    check(
+        &[&fault],
+        1,
+        &["diverge at step 2", "device 0 (", "phase leaf", "leaf 0", operation, "element 7", "bit 3 differs"],
+    );
 }
 
 #[test]
 fn a_wrong_partial_sum_is_told_from_a_wrong_leaf() {
-    let texts = ["diverge", "device 1", "step 1", "partial", "element"];
+    let texts = [
+        "diverge at step 1",
+        "device 1 (",
+        "phase partial",
+        "operation tree",
+        "element 50",
+        "bit 20 differs",
+    ];
     check(&["wrong-partial:device=1,step=1,element=50,bit=20"], 1, &texts);
 }
 
 #[test]
 fn a_corrupted_link_names_both_ends() {
-    let texts = ["diverge", "device 0", "link", "device 1", "step 0"];
+    let texts =
+        ["diverge at step 0", "device 0 (", "phase link", "peer device 1", "element 50", "bit 20 differs"];
     check(&["corrupted-link:device=0,step=0,element=50,bit=20"], 1, &texts);
 }
 
 #[test]
 fn a_wrong_reduction_is_found() {
-    let texts = ["diverge", "device 1", "reduce", "step 2"];
+    let texts =
+        ["diverge at step 2", "device 1 (", "phase reduce", "operation tree", "element 50", "bit 20 differs"];
     check(&["wrong-reduction:device=1,step=2,element=50,bit=20"], 1, &texts);
 }
 
 #[test]
 fn a_wrong_update_is_found() {
-    let texts = ["diverge", "device 0", "update", "adamw", "step 1"];
+    let texts = [
+        "diverge at step 1",
+        "device 0 (",
+        "phase update",
+        "operation adamw",
+        "element 50",
+        "bit 20 differs",
+    ];
     check(&["wrong-update:device=0,step=1,element=50,bit=20"], 1, &texts);
 }
 
 #[test]
 fn a_skipped_update_is_found() {
-    check(&["skipped-update:device=1,step=1"], 1, &["diverge", "device 1", "update", "step 1"]);
+    check(
+        &["skipped-update:device=1,step=1"],
+        1,
+        &["diverge at step 1", "device 1 (", "phase update", "operation adamw"],
+    );
 }
 
 #[test]
@@ -77,7 +112,11 @@ fn a_skipped_step_is_incomplete() {
 
 #[test]
 fn a_lying_receipt_is_contradicted_by_its_peer() {
-    check(&["lying-receipt:device=1,step=1"], 1, &["diverge", "device 1", "receipt", "step 1"]);
+    check(
+        &["lying-receipt:device=1,step=1"],
+        1,
+        &["diverge at step 1", "device 1 (", "phase receipt", "peer device 0"],
+    );
 }
 
 #[test]
@@ -88,7 +127,11 @@ fn a_silent_device_is_incomplete() {
 #[test]
 fn a_nan_in_one_device_is_found() {
     let fault = "poison:device=1,step=1,leaf=2,operation=forward.layer0.attention,element=3";
-    check(&[fault], 1, &["diverge", "device 1", "step 1", "leaf 2", "forward.layer0.attention"]);
+    check(
+        &[fault],
+        1,
+        &["diverge at step 1", "device 1 (", "phase leaf", "leaf 2", "forward.layer0.attention"],
+    );
 }
 
 #[test]
@@ -100,7 +143,13 @@ fn two_faulty_devices_in_one_step_are_both_named() {
     check(
         &faults,
         1,
-        &["diverge", "device 0", "device 1", "forward.layer0.attention", "forward.layer1.attention"],
+        &[
+            "diverge at step 1",
+            "device 0 (",
+            "device 1 (",
+            "forward.layer0.attention",
+            "forward.layer1.attention",
+        ],
     );
 }
 

@@ -184,8 +184,8 @@ mod tests {
     use schemas::statement::Payload;
 
     use super::*;
-    use crate::durable::Files;
-    use crate::log::open_log;
+    use crate::durable::{Fault, Files};
+    use crate::log::{OpenLog, open_log};
     use crate::problem::Problem;
 
     fn statement() -> Vec<u8> {
@@ -202,6 +202,25 @@ mod tests {
             devices_max: 1,
         };
         Statement::sign(&Payload::Run(run), &SecretKey::from_seed([1; 32])).unwrap()
+    }
+
+    #[test]
+    fn what_could_not_be_stored_is_not_acknowledged() {
+        let folder = tempfile::tempdir().unwrap();
+        drop(open_log(folder.path(), None, Files::default()).unwrap());
+        let staging =
+            |path: &std::path::Path| if path.ends_with("stage") { Fault::Before } else { Fault::None };
+        let opened = open_log(folder.path(), None, Files::with_faults(Box::new(staging))).unwrap();
+        let OpenLog { log, pool, sequencer, lock: _lock } = opened;
+        let running = std::thread::spawn(move || sequencer.run());
+        let bytes = statement();
+        let statement = Statement::open(&bytes).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let answer = runtime.block_on(pool.submit(bytes, statement));
+        assert!(matches!(answer, Err(SubmitError::NotStored)), "{answer:?}");
+        assert_eq!(log.published.latest().head.size.0, 1, "the genesis entry alone");
+        drop(pool);
+        running.join().unwrap().unwrap();
     }
 
     #[test]

@@ -288,8 +288,9 @@ pub fn report(predicted: &Predicted, logged: Option<&Committed>, args: &PredictA
     result(&text);
     match (logged, &args.ledger) {
         (Some(_), Some(ledger)) => {
+            let key = args.log_key.as_ref().map(|key| format!(" --log-key {key}")).unwrap_or_default();
             eprintln!(
-                "oracle: hint: next: client challenge --ledger {ledger} --prediction {out}/prediction --out \
+                "oracle: hint: next: client challenge --ledger {ledger}{key} --prediction {out}/prediction --out \
                  {out}/job/challenge.note"
             );
             eprintln!(

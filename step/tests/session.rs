@@ -7,8 +7,9 @@ use schemas::digest::Checksum;
 use schemas::object::Object;
 use schemas::plan::{Operand, Plan};
 use schemas::record::NonFinite;
+use schemas::trace::Trace;
 use step::dispatch::Backend;
-use step::execute::no_hook;
+use step::execute::{Leaf, no_hook};
 use step::plan::{PlanError, derive};
 use step::session::{Session, SessionError, Step};
 use step::state::State;
@@ -240,6 +241,7 @@ fn one_flipped_bit_in_any_tap_changes_that_fold_and_the_trace_root() {
     let session = Session::new(&plan, &tokens, Backend::detect()).expect("a session");
     let parameters = first_state(&plan).parameters;
     let honest = session.leaf(0, 1, &parameters, &mut no_hook());
+    let root = |leaf: &Leaf| Trace { step: 0, leaf: 1, folds: leaf.folds.clone() }.root();
     for (tap, at) in plan.taps().enumerate() {
         if matches!(at.operand, Operand::Tensor(i) if plan.tensors[i].dtype == schemas::checksum::Dtype::U32)
         {
@@ -254,6 +256,7 @@ fn one_flipped_bit_in_any_tap_changes_that_fold_and_the_trace_root() {
         let faulty = session.leaf(0, 1, &parameters, &mut flip);
         let first = honest.folds.iter().zip(&faulty.folds).position(|(honest, faulty)| honest != faulty);
         assert_eq!(first, Some(tap), "{}", plan.operand_name(at.operand));
+        assert_ne!(root(&honest), root(&faulty), "{}", plan.operand_name(at.operand));
     }
 }
 

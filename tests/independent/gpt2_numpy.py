@@ -1,12 +1,13 @@
-"""One GPT-2 training step in double precision with numpy: written from the published architecture (Radford et al. 2019,
+"""GPT-2 training steps in double precision with numpy: written from the published architecture (Radford et al. 2019,
 Hugging Face's GPT-2 layout) and AdamW (Loshchilov and Hutter 2019), not from this project's code or specification.
 
 It asks whether our mathematics is right, so its results are compared by closeness, never by bits.
 
 usage: python3 gpt2_numpy.py CASE_DIR
-reads  CASE_DIR/case.json          {"n_head", "eps", "leaves": [{"tokens": [[...]], "targets": [[...]]}], "adamw": {...}}
+reads  CASE_DIR/case.json          {"n_head", "eps", "time", "tokens": [...], "adamw": {...}, "steps": [leaves of a step]};
+                                   a leaf is a list of windows, and window w starts at token w * time
        CASE_DIR/initial.safetensors
-writes CASE_DIR/numpy.json         {"losses": [...], "norm": x, "gradient": {name: [...]}, "parameters": {name: [...]}}
+writes CASE_DIR/numpy.json         [{"losses": [...], "norm": x, "gradient": {name: [...]}, "parameters": {name: [...]}}]
 """
 
 import json
@@ -130,27 +131,42 @@ def leaf(p, tokens, targets, heads, eps):
     return loss, g
 
 
+def rate(o, step, steps):
+    """Linear warm-up, then half a cosine down to a fraction."""
+    if step < o["warmup_steps"]:
+        return o["learning_rate"] * (step + 1) / o["warmup_steps"]
+    done = (step - o["warmup_steps"]) / (steps - o["warmup_steps"])
+    cosine = 0.5 * (1.0 + math.cos(math.pi * done))
+    return o["learning_rate"] * (o["final_fraction"] + (1.0 - o["final_fraction"]) * cosine)
+
+
 def main(folder):
     case = json.load(open(folder + "/case.json"))
     p = read_safetensors(folder + "/initial.safetensors")
-    losses, total = [], {n: np.zeros_like(w) for n, w in p.items()}
-    for one in case["leaves"]:
-        loss, g = leaf(p, np.array(one["tokens"]), np.array(one["targets"]), case["n_head"], case["eps"])
-        losses.append(loss)
-        for n in total:
-            total[n] += g[n] / len(case["leaves"])
-    norm = math.sqrt(sum(float((w**2).sum()) for w in total.values()))
-    o = case["adamw"]
-    scale = min(1.0, o["clip"] / (norm + 1e-6)) if o["clip"] is not None else 1.0
-    after = {}
-    for n, w in p.items():
-        g = total[n] * scale
-        m, v = (1 - o["beta1"]) * g, (1 - o["beta2"]) * g * g
-        hat = (m / (1 - o["beta1"])) / (np.sqrt(v / (1 - o["beta2"])) + o["epsilon"])
-        decay = o["weight_decay"] if w.ndim == 2 else 0.0
-        after[n] = w * (1 - o["learning_rate"] * decay) - o["learning_rate"] * hat
+    m, v = ({n: np.zeros_like(w) for n, w in p.items()} for _ in range(2))
+    stream, o, T = np.array(case["tokens"]), case["adamw"], case["time"]
     flat = lambda tensors: {n: t.ravel().tolist() for n, t in tensors.items()}
-    out = {"losses": losses, "norm": norm, "gradient": flat(total), "parameters": flat(after)}
+    out = []
+    for step, leaves in enumerate(case["steps"]):
+        losses, total = [], {n: np.zeros_like(w) for n, w in p.items()}
+        for windows in leaves:
+            at = np.array(windows)[:, None] * T + np.arange(T)
+            loss, g = leaf(p, stream[at], stream[at + 1], case["n_head"], case["eps"])
+            losses.append(loss)
+            for n in total:
+                total[n] += g[n] / len(leaves)
+        norm = math.sqrt(sum(float((w**2).sum()) for w in total.values()))
+        scale = min(1.0, o["clip"] / (norm + 1e-6)) if o["clip"] is not None else 1.0
+        lr, after = rate(o, step, len(case["steps"])), {}
+        for n, w in p.items():
+            g = total[n] * scale
+            m[n] = o["beta1"] * m[n] + (1 - o["beta1"]) * g
+            v[n] = o["beta2"] * v[n] + (1 - o["beta2"]) * g * g
+            m_hat, v_hat = m[n] / (1 - o["beta1"] ** (step + 1)), v[n] / (1 - o["beta2"] ** (step + 1))
+            decay = o["weight_decay"] if w.ndim == 2 else 0.0
+            after[n] = w * (1 - lr * decay) - lr * m_hat / (np.sqrt(v_hat) + o["epsilon"])
+        p = after
+        out.append({"losses": losses, "norm": norm, "gradient": flat(total), "parameters": flat(p)})
     json.dump(out, open(folder + "/numpy.json", "w"))
 
 

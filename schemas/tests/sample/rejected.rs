@@ -328,6 +328,7 @@ fn receipt_cases(sample: &Sample) -> Vec<Case> {
         ("name_too_long", set("facts/name", Value::text("a".repeat(201)))),
         ("checkpoint_too_long", set("checkpoint", Value::bytes(vec![b'x'; 16385]))),
         ("answer_without_step", without(&good, "answer", "step")),
+        ("answer_with_a_step_too_high", set("answer/step", Value::Uint(schemas::run::STEPS_MAX + 2))),
         ("answer_with_a_short_fold", set("answer/reduced", Value::bytes([0; 15]))),
     ];
     let reversed = changed(&body, "records", |at| {
@@ -342,6 +343,11 @@ fn receipt_cases(sample: &Sample) -> Vec<Case> {
         ),
         ("body_with_a_short_sum", super::rejected::set(&body, "records/0/partial", Value::bytes([0; 47]))),
         ("body_without_partial", without(&body, "records/0", "partial")),
+        (
+            "body_with_a_step_too_high",
+            super::rejected::set(&body, "records/2/step", Value::Uint(schemas::run::STEPS_MAX + 1)),
+        ),
+        ("body_with_a_fourth_stage", super::rejected::with(&body, "records/2", "non_finite", numbers(&[3]))),
     ];
     let statement = statement.map(|(name, bytes)| Case { stem: "receipt", reader: "receipt", name, bytes });
     let body = body.map(|(name, bytes)| Case { stem: "receipt", reader: "receipt-body", name, bytes });
@@ -357,6 +363,9 @@ fn verdict_cases(sample: &Sample) -> Vec<Case> {
         ("unknown_cause", set("findings/0/cause", Value::text("cosmic ray"))),
         ("device_not_a_key", set("findings/0/device", Value::bytes([1; 31]))),
         ("word_of_two_numbers", set("findings/1/word", numbers(&[57, 1]))),
+        ("word_beyond_any_tensor", set("findings/1/word", numbers(&[(1 << 40) + 1, 1, 2]))),
+        ("note_too_long", set("findings/0/note", Value::text("a".repeat(401)))),
+        ("missing_too_long", set("missing/0", Value::text("a".repeat(201)))),
         ("receipts_not_whole", set("receipts", Value::bytes([0; 33]))),
     ];
     cases.into_iter().map(|(name, bytes)| Case { stem: "verdict", reader: "verdict", name, bytes }).collect()
