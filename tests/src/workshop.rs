@@ -71,6 +71,11 @@ impl Workshop {
         self.folder.path().join(name)
     }
 
+    /// The folder of the built commands.
+    pub fn binaries(&self) -> &'static Path {
+        binaries()
+    }
+
     /// A path in the folder, as text for a command line.
     pub fn text(&self, name: &str) -> String {
         self.path(name).to_str().expect("tests: the folder's path is text").to_owned()

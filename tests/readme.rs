@@ -1,0 +1,35 @@
+//! The commands of the README, as they stand there.
+
+use std::process::Command;
+use tests::workshop::{Workshop, workspace};
+
+#[test]
+fn the_commands_of_the_readme_end_in_a_verified_bundle() {
+    let shop = Workshop::open();
+    let log = shop.ledger();
+    std::fs::copy(workspace().join("docs/VERIFY.md"), shop.path("corpus.txt")).unwrap();
+    let readme = std::fs::read_to_string(workspace().join("README.md")).unwrap();
+    let (_, section) = readme.split_once("## By hand").expect("the README has the section");
+    let (_, block) = section.split_once("```console\n").expect("the section has commands");
+    let (block, _) = block.split_once("```").expect("the commands end");
+    // The template names corpus.txt; the log is the test's own, on a port of its own.
+    let commands: Vec<String> = block
+        .replace("\\\n", " ")
+        .lines()
+        .filter_map(|line| line.strip_prefix("$ "))
+        .filter(|command| !command.starts_with("ledger serve"))
+        .map(|command| command.replace("http://127.0.0.1:7180", &log.url))
+        .collect();
+    assert!(commands.len() >= 7, "{commands:?}");
+    let script = format!("set -e\n{}\n", commands.join("\n"));
+    let path = format!("{}:{}", shop.binaries().display(), std::env::var("PATH").unwrap());
+    let output = Command::new("bash")
+        .args(["-c", &script])
+        .current_dir(shop.path(""))
+        .env("PATH", path)
+        .output()
+        .unwrap();
+    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{script}\n--- stdout\n{stdout}\n--- stderr\n{stderr}");
+    assert!(stdout.contains("\nverified: steps 0..3 of run "), "{stdout}");
+}
