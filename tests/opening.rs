@@ -2,35 +2,16 @@
 
 use tests::workshop::{Log, Workshop};
 
-/// A folder with `run/` predicted, committed and run by two devices, and its log.
-fn ready() -> (Workshop, Log) {
-    let shop = Workshop::open();
-    shop.write_run("run", 1);
-    let log = shop.ledger();
-    shop.predict("run", Some(&log)).expect_code(0);
-    shop.challenge("run", &log).expect_code(0);
-    shop.devices("run", 2, "receipts", "").expect_code(0);
-    (shop, log)
-}
-
 /// Kinds of the entries that the log lists for the run of `NAME/`, in log order.
 fn kinds(shop: &Workshop, log: &Log, name: &str) -> Vec<String> {
-    use std::io::{Read as _, Write as _};
-    let bytes = std::fs::read(shop.path(&format!("{name}/job/run.cose"))).unwrap();
-    let id = schemas::statement::Statement::open(&bytes).unwrap().payload.run();
-    let host = log.url.strip_prefix("http://").unwrap();
-    let mut stream = std::net::TcpStream::connect(host).unwrap();
-    write!(stream, "GET /run/{id} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    let (_, body) = answer.split_once("\r\n\r\n").unwrap();
-    let listed: serde_json::Value = serde_json::from_str(body).unwrap();
+    let listed = log.get(&format!("/run/{}", shop.run_id(name)));
+    let listed: serde_json::Value = serde_json::from_slice(&listed).unwrap();
     listed["entries"].as_array().unwrap().iter().map(|e| e["kind"].as_str().unwrap().to_owned()).collect()
 }
 
 #[test]
 fn what_fails_before_the_opening_leaves_the_prediction_sealed() {
-    let (shop, log) = ready();
+    let (shop, log) = Workshop::ready();
     shop.write_run("other", 2);
     shop.run("client", "keygen other.key").expect_code(0);
     let refused = |change: (&str, &str), code: i32, message: &str| {
@@ -61,7 +42,7 @@ fn what_fails_before_the_opening_leaves_the_prediction_sealed() {
 
 #[test]
 fn a_receipt_that_comes_after_the_opening_is_not_judged() {
-    let (shop, log) = ready();
+    let (shop, log) = Workshop::ready();
     let receipt = shop.path("run/receipts/receipt-1.cose");
     std::fs::rename(&receipt, shop.path("late.cose")).unwrap();
     shop.reconcile("run", &log, "--no-replay --accept-incomplete")
@@ -78,7 +59,7 @@ fn a_receipt_that_comes_after_the_opening_is_not_judged() {
 
 #[test]
 fn a_refused_receipt_is_not_put_into_the_log() {
-    let (shop, log) = ready();
+    let (shop, log) = Workshop::ready();
     shop.write_run("old", 2);
     shop.predict("old", Some(&log)).expect_code(0);
     shop.challenge("old", &log).expect_code(0);

@@ -20,9 +20,9 @@ fn a_run_that_was_predicted_agrees_and_is_verified_offline() {
     let ended = shop.reconcile("small", &log, "--replay small.toml").expect_code(0);
     ended.expect_text("agree").expect_text("held against a replay of step");
     // In a browser: the run with its verdict, in words.
-    let run = run_id(&shop);
-    assert!(fetch(&log.url, "/runs").contains(&run));
-    let page = fetch(&log.url, &format!("/runs/{run}"));
+    let run = shop.run_id("small").to_string();
+    assert!(log.page("/runs").contains(&run));
+    let page = log.page(&format!("/runs/{run}"));
     for word in ["prediction", "receipt", "verdict", "agree"] {
         assert!(page.contains(word), "{word:?} is not on the run's page:\n{page}");
     }
@@ -88,22 +88,4 @@ fn an_open_prediction_goes_the_same_way() {
     shop.devices("open", 1, "receipts", "").expect_code(0);
     shop.reconcile("open", &log, "--no-replay").expect_code(0).expect_text("agree");
     shop.verify("open.tally").expect_code(0).expect_text("verified");
-}
-
-/// The run's id, from the statement that the oracle wrote.
-fn run_id(shop: &Workshop) -> String {
-    let bytes = std::fs::read(shop.path("small/job/run.cose")).unwrap();
-    schemas::statement::Statement::open(&bytes).unwrap().payload.run().to_string()
-}
-
-/// One GET over a plain socket: the log speaks HTTP/1.1.
-fn fetch(url: &str, path: &str) -> String {
-    use std::io::{Read, Write};
-    let host = url.strip_prefix("http://").unwrap();
-    let mut stream = std::net::TcpStream::connect(host).unwrap();
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-    answer
 }

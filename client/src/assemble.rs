@@ -43,7 +43,7 @@ pub fn assemble(ledger: &Ledger, parts: &Parts) -> anyhow::Result<Vec<u8>> {
     let size = last.head.size.0;
     let mut entries = Vec::new();
     let mut prove = |bytes: &[u8], index: u64| -> anyhow::Result<()> {
-        let logged = ledger.proof(bytes, index, Some(size))?;
+        let logged = ledger.proof(bytes, index, size)?;
         entries.push(ProvenEntry { index, bytes: bytes.to_vec(), proof: raw(&logged.proof.inclusion.0) });
         Ok(())
     };
@@ -77,7 +77,7 @@ fn covers(ledger: &Ledger, parts: &Parts, last: &SignedHead) -> anyhow::Result<V
     let mut covers = Vec::new();
     for (tree_size, head) in heads {
         let bytes = &parts.entries.prediction_bytes;
-        let logged = ledger.proof(bytes, parts.prediction_index, Some(tree_size))?;
+        let logged = ledger.proof(bytes, parts.prediction_index, tree_size)?;
         ensure!(
             logged.signed.head == head,
             Hinted::new(

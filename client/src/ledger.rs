@@ -96,7 +96,9 @@ impl LedgerError {
                 "this build speaks plain http, which is enough: everything received is checked by signature, \
                  proof or digest"
             }
-            LedgerError::Http(HttpError::Status { status: 409, detail, .. }) if detail.contains("run") => {
+            LedgerError::Http(HttpError::Status { status: 409, detail, .. })
+                if detail.contains("is not in this log") =>
+            {
                 "a run is logged before anything that belongs to it: `client submit run.cose`"
             }
             LedgerError::OtherLog { .. } => "compare both keys with one you have from the log's operator",
@@ -127,8 +129,6 @@ pub struct Logged {
     pub digest: EntryDigest,
     /// Inclusion in the tree of `signed`.
     pub proof: TlogProof,
-    /// The proof file's text (C2SP tlog-proof).
-    pub text: String,
     /// The checkpoint that covers it.
     pub signed: SignedHead,
     /// Whether the log had these bytes before.
@@ -229,14 +229,12 @@ impl Ledger {
         }
     }
 
-    /// The place of an entry that is known to have index `index`, proven in the tree of the checkpoint of `size`,
-    /// or in the latest.
-    pub fn proof(&self, entry: &[u8], index: u64, size: Option<u64>) -> Result<Logged, LedgerError> {
-        let query = size.map(|size| format!("?size={size}")).unwrap_or_default();
-        let path = format!("/proof/{index}.tlog-proof{query}");
+    /// The place of an entry that is known to have index `index`, proven in the tree of the checkpoint of `size`.
+    pub fn proof(&self, entry: &[u8], index: u64, size: u64) -> Result<Logged, LedgerError> {
+        let path = format!("/proof/{index}.tlog-proof?size={size}");
         let answer = self.server.fetch(&path, PROOF_BYTES_MAX as u64, TIMEOUT_MS)?;
         let logged = self.proven(entry, answer, true)?;
-        let right = logged.index == index && size.is_none_or(|size| logged.signed.head.size.0 == size);
+        let right = logged.index == index && logged.signed.head.size.0 == size;
         if right { Ok(logged) } else { Err(form(&path, "the index and tree size asked for")) }
     }
 
@@ -246,8 +244,7 @@ impl Ledger {
         let proof = TlogProof::parse(&answer).map_err(wrong)?;
         proof.check(leaf_hash(entry), self.key.name().as_str(), &self.key).map_err(wrong)?;
         let signed = self.open(proof.checkpoint.clone().into_bytes())?;
-        let text = String::from_utf8(answer).expect("ledger: a parsed proof file is text");
-        Ok(Logged { index: proof.index.0, digest, proof, text, signed, repeated })
+        Ok(Logged { index: proof.index.0, digest, proof, signed, repeated })
     }
 
     /// The proof that the tree `old` is a prefix of the tree `new`, checked.

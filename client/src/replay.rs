@@ -72,8 +72,5 @@ fn state_before(entries: &Entries, setup: &Setup, step: u64) -> anyhow::Result<S
     let Some(latest) = snapshot::saved_steps(&folder).into_iter().rfind(|saved| *saved <= step) else {
         return Ok(setup.state.clone());
     };
-    let path = folder.join(snapshot::file_name(latest));
-    let state = snapshot::read(&path, &setup.plan.parameters)?;
-    ensure!(state.step == latest, "{}: expected step {latest}, found {}", path.display(), state.step);
-    Ok(state)
+    Ok(snapshot::kept(&folder, &setup.plan.parameters, latest)?)
 }

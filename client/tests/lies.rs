@@ -149,7 +149,7 @@ fn an_honest_server_is_believed() {
     let logged = ledger.submit(b"two.").unwrap();
     assert_eq!((logged.index, logged.repeated, logged.signed.head), (2, false, log.head(3)));
     log.server.say("/proof/1.tlog-proof?size=2", 200, log.proof(1, 2).format());
-    assert_eq!(ledger.proof(b"one.", 1, Some(2)).unwrap().signed.head, log.head(2));
+    assert_eq!(ledger.proof(b"one.", 1, 2).unwrap().signed.head, log.head(2));
     assert_eq!(ledger.run_entries(RunId([0; 32])).unwrap(), []);
 }
 
@@ -182,7 +182,7 @@ fn a_place_that_is_not_proven_is_not_believed() {
     assert!(matches!(error(ledger.submit(b"two.")), LedgerError::Proof { .. }), "another key's checkpoint");
     // A right proof, of another size than the one asked for.
     log.server.say("/proof/1.tlog-proof?size=2", 200, log.proof(1, 3).format());
-    assert!(matches!(error(ledger.proof(b"one.", 1, Some(2))), LedgerError::Form { .. }));
+    assert!(matches!(error(ledger.proof(b"one.", 1, 2)), LedgerError::Form { .. }));
 }
 
 #[test]

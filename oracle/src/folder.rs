@@ -8,7 +8,6 @@
 
 use anyhow::Context;
 use client::atomic;
-use client::output::message_of;
 use schemas::digest::AttachmentDigest;
 use schemas::object::Object;
 use schemas::record::StepRecord;
@@ -88,40 +87,20 @@ impl Folder {
         self.prediction(&format!("records/step-{number:06}.cbor"))
     }
 
-    /// Saves the state before its next step, and beside it its digest.
+    /// Saves the state before its next step.
     pub fn keep_snapshot(&self, setup: &Setup, state: &State) -> anyhow::Result<()> {
-        let path = self.snapshot_path(state.step);
-        snapshot::write(&path, &setup.plan.parameters, state)?;
-        let digest = format!("{}\n", state.digest());
-        Ok(atomic::write(&path.with_extension("digest"), digest.as_bytes(), atomic::PUBLIC)?)
-    }
-
-    /// A saved state, if it is whole and the one that was saved.
-    fn snapshot(&self, setup: &Setup, step: u64) -> anyhow::Result<State> {
-        let path = self.snapshot_path(step);
-        let state = snapshot::read(&path, &setup.plan.parameters)?;
-        let noted = std::fs::read_to_string(path.with_extension("digest")).unwrap_or_default();
-        let (expected, found) = (noted.trim_end(), state.digest().to_string());
-        anyhow::ensure!(
-            expected == found && state.step == step,
-            "{}: expected the state {expected:?}, found {found}",
-            path.display()
-        );
-        Ok(state)
-    }
-
-    fn snapshot_path(&self, step: u64) -> PathBuf {
-        self.prediction("snapshots").join(snapshot::file_name(step))
+        Ok(snapshot::keep(&self.prediction("snapshots"), &setup.plan.parameters, state)?)
     }
 
     /// The latest saved state from which the records `first..` already here go on without a gap, at most at `end`.
     pub fn resume(&self, setup: &Setup, first: u64, end: u64) -> Option<State> {
-        let steps = snapshot::saved_steps(&self.prediction("snapshots"));
+        let folder = self.prediction("snapshots");
         let gapless = |step: u64| (first..step).all(|number| self.record(number).is_some());
-        for step in steps.into_iter().rev().filter(|step| *step <= end && gapless(*step)) {
-            match self.snapshot(setup, step) {
+        let steps = snapshot::saved_steps(&folder).into_iter().rev();
+        for step in steps.filter(|step| *step <= end && gapless(*step)) {
+            match snapshot::kept(&folder, &setup.plan.parameters, step) {
                 Ok(state) => return Some(state),
-                Err(error) => eprintln!("oracle: note: not used: {}", message_of(&error)),
+                Err(error) => eprintln!("oracle: note: not used: {error}"),
             }
         }
         None

@@ -9,7 +9,7 @@ use client::output::{Hinted, result};
 use client::{atomic, keyfile};
 use indicatif::{ProgressBar, ProgressStyle};
 use schemas::attachment::AttachmentName;
-use schemas::digest::{RunId, Salt};
+use schemas::digest::{RunId, Salt, Seal};
 use schemas::key::SecretKey;
 use schemas::object::Object;
 use schemas::plan::Plan;
@@ -42,8 +42,8 @@ pub struct Predicted {
     pub invalid: Option<String>,
 }
 
-/// Computes, seals and writes a prediction. What an earlier, interrupted call left is used. Everything that can be
-/// refused is refused before anything is written or computed.
+/// Computes, seals and writes a prediction. What an earlier, interrupted call left is used. What can be refused is
+/// refused before anything is computed.
 pub fn predict(setup: &Setup, args: &PredictArgs, log: Option<&Log>) -> anyhow::Result<Predicted> {
     let total = setup.config.steps;
     anyhow::ensure!(
@@ -52,20 +52,60 @@ pub fn predict(setup: &Setup, args: &PredictArgs, log: Option<&Log>) -> anyhow::
         args.steps
     );
     anyhow::ensure!(args.snapshot_every > 0, "--snapshot-every: expected at least 1, found 0");
+    let reveal_by = reveal_by(args.reveal_days)?;
     let key = key(&args.key)?;
     let out = args.out.clone().unwrap_or_else(|| args.run.with_extension(""));
     let folder = Folder::create(&out)?;
     let earlier = check_folder(setup, args, &folder, &key)?;
     if let Some(log) = log {
-        log.check_free(setup.run.id(), key.public(), args.steps, earlier.as_deref())?;
+        let own = earlier.as_ref().map(|earlier| &earlier.entry[..]);
+        log.check_free(setup.run.id(), key.public(), args.steps, own)?;
     }
     let run_entry = write_job(setup, &folder, &key)?;
     let records = compute(setup, args, &folder)?;
     let invalid = records.last().and_then(|record| record.non_finite).map(|at| describe(&setup.plan, at));
     let losses = records.iter().map(|record| mean_loss(setup, record)).collect();
     let body = PredictionBody { run: setup.run.id(), first: args.steps.first, records };
-    let (prediction_entry, body) = seal(&body, args, &folder, &key, earlier)?;
-    Ok(Predicted { out, run: setup.run.id(), run_entry, prediction_entry, body, losses, invalid })
+    let bytes = body.encode();
+    let salt = salt(&folder)?;
+    let prediction_entry = match earlier {
+        Some(earlier) => {
+            let path = folder.prediction("prediction.cose");
+            anyhow::ensure!(
+                earlier.seal == body.seal(salt),
+                "{} seals other records than those in its folder; choose another --out",
+                path.display()
+            );
+            earlier.entry
+        }
+        None => {
+            let prediction = Prediction {
+                run: body.run,
+                steps: args.steps,
+                seal: body.seal(salt),
+                reveal_by,
+                open: args.open.then(|| OpenBody { salt, body: AttachmentName::of(&bytes) }),
+            };
+            let entry = Statement::sign(&Payload::Prediction(prediction), &key)?;
+            atomic::write(&folder.prediction("body.cbor"), &bytes, atomic::PUBLIC)?;
+            atomic::write(&folder.prediction("prediction.cose"), &entry, atomic::PUBLIC)?;
+            entry
+        }
+    };
+    Ok(Predicted { out, run: setup.run.id(), run_entry, prediction_entry, body: bytes, losses, invalid })
+}
+
+/// What an earlier call sealed in the same folder.
+struct Earlier {
+    entry: Vec<u8>,
+    seal: Seal,
+}
+
+/// The deadline that stands in the entry, POSIX seconds.
+fn reveal_by(days: u64) -> anyhow::Result<u64> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).context("the clock stands before 1970")?.as_secs();
+    let deadline = days.checked_mul(86_400).and_then(|seconds| now.checked_add(seconds));
+    deadline.filter(|seconds| *seconds <= i64::MAX as u64).context("--reveal-days: too many days")
 }
 
 /// The predictor's key, made if it is not there.
@@ -86,7 +126,7 @@ fn check_folder(
     args: &PredictArgs,
     folder: &Folder,
     key: &SecretKey,
-) -> anyhow::Result<Option<Vec<u8>>> {
+) -> anyhow::Result<Option<Earlier>> {
     let other = |path: &Path, what: String| {
         Hinted::new(format!("{} holds {what}", path.display()), "choose another --out, or remove that folder")
     };
@@ -103,7 +143,7 @@ fn check_folder(
     if !keyfile::is_there(&path) {
         return Ok(None);
     }
-    let (bytes, found) = read_statement(&path)?;
+    let (entry, found) = read_statement(&path)?;
     let Payload::Prediction(earlier) = &found.payload else {
         anyhow::bail!(other(&path, format!("a {} statement", found.payload.stem())));
     };
@@ -114,7 +154,7 @@ fn check_folder(
         was == is && found.signer == key.public(),
         other(&path, format!("{was} by {}, asked for is {is} by {}", found.signer, key.public()))
     );
-    Ok(Some(bytes))
+    Ok(Some(Earlier { entry, seal: earlier.seal }))
 }
 
 /// Writes what the operator of the devices needs, and the same run and plan beside the prediction.
@@ -186,45 +226,7 @@ fn compute(setup: &Setup, args: &PredictArgs, folder: &Folder) -> anyhow::Result
     Ok(records)
 }
 
-/// Seals the body under a salt that stays the same for the same folder, so that a repeated call gives the same entry.
-fn seal(
-    body: &PredictionBody,
-    args: &PredictArgs,
-    folder: &Folder,
-    key: &SecretKey,
-    earlier: Option<Vec<u8>>,
-) -> anyhow::Result<(Vec<u8>, Vec<u8>)> {
-    let bytes = body.encode();
-    let salt = salt(folder)?;
-    let path = folder.prediction("prediction.cose");
-    if let Some(entry) = earlier {
-        let Payload::Prediction(sealed) = Statement::open(&entry)?.payload else {
-            unreachable!("predict: check_folder has seen that it is a prediction")
-        };
-        anyhow::ensure!(
-            sealed.seal == body.seal(salt),
-            "{} seals other records than those in its folder; choose another --out",
-            path.display()
-        );
-        return Ok((entry, bytes));
-    }
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).context("the clock stands before 1970")?.as_secs();
-    let reveal_by = args.reveal_days.checked_mul(86_400).and_then(|seconds| now.checked_add(seconds));
-    let prediction = Prediction {
-        run: body.run,
-        steps: args.steps,
-        seal: body.seal(salt),
-        reveal_by: reveal_by
-            .filter(|seconds| *seconds <= i64::MAX as u64)
-            .context("--reveal-days: too many days")?,
-        open: args.open.then(|| OpenBody { salt, body: AttachmentName::of(&bytes) }),
-    };
-    let entry = Statement::sign(&Payload::Prediction(prediction), key)?;
-    atomic::write(&folder.prediction("body.cbor"), &bytes, atomic::PUBLIC)?;
-    atomic::write(&path, &entry, atomic::PUBLIC)?;
-    Ok((entry, bytes))
-}
-
+/// The salt of a folder: it stays the same, so that a repeated call gives the same entry.
 fn salt(folder: &Folder) -> anyhow::Result<Salt> {
     let path = folder.prediction("salt");
     if let Ok(text) = std::fs::read_to_string(&path) {

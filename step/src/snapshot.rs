@@ -32,6 +32,14 @@ pub struct SnapshotError {
 /// What is wrong with a snapshot.
 #[derive(Debug, thiserror::Error)]
 pub enum WrongSnapshot {
+    /// Whole, but not the state that was saved under this name.
+    #[error("expected the state {expected:?} that was saved, found {found}")]
+    NotTheOneSaved {
+        /// The digest noted when it was saved; empty if none is there.
+        expected: String,
+        /// The digest of what was read.
+        found: String,
+    },
     /// The system refused.
     #[error("{0}")]
     System(#[from] std::io::Error),
@@ -193,10 +201,24 @@ pub fn write(path: &Path, layout: &[Parameter], state: &State) -> Result<(), Sna
 }
 
 fn write_whole(path: &Path, layout: &[Parameter], state: &State) -> Result<(), WrongSnapshot> {
+    replace(path, |file| write_to(file, layout, state))
+}
+
+/// Replaces the file at `path` by what `write` puts into one beside it, once that is durable.
+fn replace(
+    path: &Path,
+    write: impl FnOnce(&mut std::fs::File) -> Result<(), WrongSnapshot>,
+) -> Result<(), WrongSnapshot> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(".part");
     let beside = PathBuf::from(beside);
-    let written = write_to(&beside, layout, state).and_then(|()| Ok(std::fs::rename(&beside, path)?));
+    let whole = || {
+        let mut file = std::fs::File::create(&beside)?;
+        write(&mut file)?;
+        file.sync_all()?;
+        Ok(std::fs::rename(&beside, path)?)
+    };
+    let written = whole();
     if written.is_err() {
         // What failed is reported; a left-over part that cannot be removed either would say the same.
         let _ = std::fs::remove_file(&beside);
@@ -206,10 +228,10 @@ fn write_whole(path: &Path, layout: &[Parameter], state: &State) -> Result<(), W
     Ok(std::fs::File::open(folder)?.sync_all()?)
 }
 
-fn write_to(path: &Path, layout: &[Parameter], state: &State) -> Result<(), WrongSnapshot> {
+fn write_to(file: &mut std::fs::File, layout: &[Parameter], state: &State) -> Result<(), WrongSnapshot> {
     let header = header(layout, state.step);
     let words = layout.iter().map(words_of).sum::<usize>();
-    let mut file = std::io::BufWriter::with_capacity(1 << 20, std::fs::File::create(path)?);
+    let mut file = std::io::BufWriter::with_capacity(1 << 20, file);
     file.write_all(&(header.len() as u64).to_le_bytes())?;
     file.write_all(&header)?;
     for part in [&state.parameters, &state.first_moment, &state.second_moment] {
@@ -218,13 +240,38 @@ fn write_to(path: &Path, layout: &[Parameter], state: &State) -> Result<(), Wron
             file.write_all(&word.to_le_bytes())?;
         }
     }
-    let file = file.into_inner().map_err(|error| error.into_error())?;
-    Ok(file.sync_all()?)
+    Ok(file.flush()?)
 }
 
 /// The name of the snapshot before `step`, in a folder of them.
-pub fn file_name(step: u64) -> String {
+fn file_name(step: u64) -> String {
     format!("step-{step:06}.safetensors")
+}
+
+/// Saves the state before its next step into a folder of snapshots, and beside it its digest.
+pub fn keep(folder: &Path, layout: &[Parameter], state: &State) -> Result<(), SnapshotError> {
+    let path = folder.join(file_name(state.step));
+    write(&path, layout, state)?;
+    let digest = path.with_extension("digest");
+    let text = format!("{}\n", state.digest());
+    let write = |file: &mut std::fs::File| Ok(file.write_all(text.as_bytes())?);
+    replace(&digest, write).map_err(|source| SnapshotError { path: digest, source })
+}
+
+/// Reads the snapshot before `step` from such a folder, if it is whole and the one that was saved: what is damaged
+/// and gone on from would give a false prediction, and honest devices would be blamed for it.
+pub fn kept(folder: &Path, layout: &[Parameter], step: u64) -> Result<State, SnapshotError> {
+    let path = folder.join(file_name(step));
+    let state = read(&path, layout)?;
+    let noted = std::fs::read_to_string(path.with_extension("digest")).unwrap_or_default();
+    let found = state.digest().to_string();
+    match noted.trim_end() == found && state.step == step {
+        true => Ok(state),
+        false => {
+            let source = WrongSnapshot::NotTheOneSaved { expected: noted.trim_end().to_owned(), found };
+            Err(SnapshotError { path, source })
+        }
+    }
 }
 
 /// The steps that a folder holds snapshots of, ascending; none if it cannot be read.

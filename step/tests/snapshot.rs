@@ -162,3 +162,27 @@ fn a_snapshot_that_cannot_be_written_leaves_nothing() {
     let missing = folder.path().join("none").join("s.safetensors");
     assert!(snapshot::write(&missing, &plan.parameters, &state).is_err());
 }
+
+#[test]
+fn a_kept_snapshot_is_used_only_as_the_one_that_was_saved() {
+    let (plan, state) = trained();
+    let folder = tempfile::tempdir().expect("a folder");
+    snapshot::keep(folder.path(), &plan.parameters, &state).expect("kept");
+    assert_eq!(snapshot::saved_steps(folder.path()), [1]);
+    let kept = || snapshot::kept(folder.path(), &plan.parameters, 1);
+    assert_eq!(kept().expect("as saved").digest(), state.digest());
+
+    let refused = |what: &str| {
+        let wrong = kept().expect_err(what).source;
+        assert!(matches!(wrong, WrongSnapshot::NotTheOneSaved { .. }), "{what}: {wrong}");
+    };
+    let path = folder.path().join("step-000001.safetensors");
+    let whole = std::fs::read(&path).expect("bytes");
+    let mut flipped = whole.clone();
+    *flipped.last_mut().expect("a byte") ^= 1;
+    std::fs::write(&path, flipped).expect("written");
+    refused("one bit of the last value");
+    std::fs::write(&path, whole).expect("written");
+    std::fs::remove_file(path.with_extension("digest")).expect("removed");
+    refused("no digest noted");
+}

@@ -1,5 +1,9 @@
 //! A temporary folder in which the real commands run against a real log on the loopback interface.
 
+use schemas::digest::RunId;
+use schemas::statement::Statement;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
@@ -64,6 +68,24 @@ impl Workshop {
     /// A new empty folder.
     pub fn open() -> Workshop {
         Workshop { folder: tempfile::tempdir().expect("tests: a temporary folder") }
+    }
+
+    /// A folder with `run/` predicted, committed and run by two devices, and its log.
+    pub fn ready() -> (Workshop, Log) {
+        let shop = Workshop::open();
+        shop.write_run("run", 1);
+        let log = shop.ledger();
+        shop.predict("run", Some(&log)).expect_code(0);
+        shop.challenge("run", &log).expect_code(0);
+        shop.devices("run", 2, "receipts", "").expect_code(0);
+        (shop, log)
+    }
+
+    /// The id of the run of `NAME/`, from the statement that the oracle wrote.
+    pub fn run_id(&self, name: &str) -> RunId {
+        let bytes =
+            std::fs::read(self.path(&format!("{name}/job/run.cose"))).expect("tests: the run is there");
+        Statement::open(&bytes).expect("tests: it is a statement").payload.run()
     }
 
     /// A path in the folder.
@@ -186,6 +208,28 @@ pub struct Log {
     child: Child,
     /// Its address.
     pub url: String,
+}
+
+impl Log {
+    /// GET over a plain socket, HTTP/1.1: the body of an answer that must be 200.
+    pub fn get(&self, path: &str) -> Vec<u8> {
+        let host = self.url.strip_prefix("http://").expect("tests: the log speaks plain HTTP");
+        let mut stream = TcpStream::connect(host).expect("tests: the log listens");
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n")
+            .expect("tests: it reads");
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).expect("tests: it answers");
+        let head =
+            answer.windows(4).position(|window| window == b"\r\n\r\n").expect("tests: an answer has a head");
+        let text = String::from_utf8_lossy(&answer);
+        assert!(text.starts_with("HTTP/1.1 200"), "{path}: {text}");
+        answer.split_off(head + 4)
+    }
+
+    /// The same, as text.
+    pub fn page(&self, path: &str) -> String {
+        String::from_utf8(self.get(path)).expect("tests: a page is text")
+    }
 }
 
 impl Drop for Log {

@@ -10,7 +10,14 @@ use schemas::receipt::Answer;
 use schemas::verdict::{Cause, Finding, Phase};
 
 /// What a missing thing says of two answers to one challenge.
-pub(crate) const UNEQUAL: &str = "answer one challenge differently";
+const UNEQUAL: &str = "answer one challenge differently";
+/// What a missing thing says of two challenges.
+const DIFFERENT: &str = "one challenge for all receipts";
+
+/// Whether a missing thing is about the answers, and so was found only when they were looked at.
+pub(crate) fn is_about_answers(missing: &str) -> bool {
+    missing.contains(UNEQUAL) || missing.contains(DIFFERENT)
+}
 
 /// Findings and missing things about the answers of receipts in rank order, and the step they are about.
 #[derive(Default)]
@@ -24,8 +31,8 @@ pub(crate) fn judge(case: &Case, receipts: &[&Admitted]) -> Answers {
     let mut answers = Answers::default();
     // One verdict holds one expected answer. Devices that were given different challenges cannot all be held against
     // it, and a check that devices can switch off by answering another challenge would be none.
-    if let Some(lines) = different(receipts) {
-        answers.missing.push(lines);
+    if let Some(line) = different(receipts) {
+        answers.missing.push(line);
         return answers;
     }
     let expected = case.answer.filter(|expected| {
@@ -52,9 +59,7 @@ fn different(receipts: &[&Admitted]) -> Option<String> {
     let first = receipts.first()?.receipt();
     let other = receipts.iter().find(|other| other.receipt().challenge() != first.challenge())?;
     let (one, two) = (first.rank, other.receipt().rank);
-    Some(missing_line(format!(
-        "one challenge for all receipts: devices {one} and {two} answer different ones"
-    )))
+    Some(missing_line(format!("{DIFFERENT}: devices {one} and {two} answer different ones")))
 }
 
 /// Why the expected answer cannot be held against the receipts: it would accuse devices of its own mistake.
@@ -81,19 +86,12 @@ fn describe(expected: Answer, found: Answer) -> String {
     format!("its answer is not the replayed one: expected {}, found {}", show(expected), show(found))
 }
 
-/// Receipts under one challenge must give one answer; without a replay it is open which of them is right.
+/// Receipts of one challenge must give one answer; without a replay it is open which of them is right.
 fn unequal(receipts: &[&Admitted]) -> Option<String> {
-    receipts.iter().enumerate().find_map(|(at, one)| {
-        let other = receipts[at + 1..].iter().find(|other| {
-            other.receipt().challenge() == one.receipt().challenge()
-                && other.receipt().answer != one.receipt().answer
-        })?;
-        Some(missing_line(format!(
-            "devices {} and {} {UNEQUAL}: a replay of its step",
-            one.receipt().rank,
-            other.receipt().rank
-        )))
-    })
+    let first = receipts.first()?.receipt();
+    let other = receipts.iter().find(|other| other.receipt().answer != first.answer)?;
+    let (one, two) = (first.rank, other.receipt().rank);
+    Some(missing_line(format!("devices {one} and {two} {UNEQUAL}: a replay of its step")))
 }
 
 fn finding(admitted: &Admitted, what: String) -> Finding {

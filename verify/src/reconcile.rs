@@ -307,9 +307,8 @@ pub fn decided_before_answers(verdict: &Verdict) -> bool {
         Outcome::Invalid => true,
         Outcome::Diverge => verdict.findings.iter().all(|finding| finding.phase != Phase::Answer),
         Outcome::Incomplete => {
-            // Without an answer in the verdict, unequal answers are the only thing about them that can be missing.
-            let unequal = verdict.missing.iter().any(|line| line.contains(answer::UNEQUAL));
-            !unequal && verdict.answer.is_none()
+            let about_answers = verdict.missing.iter().any(|line| answer::is_about_answers(line));
+            !about_answers && verdict.answer.is_none()
         }
     }
 }
