@@ -136,7 +136,7 @@ fn a_wrong_reduction_is_at_its_own_level_alone() {
 #[test]
 fn the_step_after_a_skipped_update_has_its_own_constants() {
     let tiny = Tiny::new();
-    let session = Session::new(&tiny.plan, &tiny.tokens, Backend::PORTABLE).unwrap();
+    let session = Session::new(&tiny.plan, &tiny.tokens, Backend::SCALAR).unwrap();
     let mut state = tiny.state.clone();
     session.step(&mut state).unwrap();
     state.step = 2;
@@ -255,7 +255,7 @@ fn of_several_poisoned_leaves_all_devices_name_the_lowest() {
 #[test]
 fn a_device_whose_update_is_not_finite_ends_and_the_others_end_after_it() {
     let tiny = Tiny::new();
-    let session = Session::new(&tiny.plan, &tiny.tokens, Backend::PORTABLE).unwrap();
+    let session = Session::new(&tiny.plan, &tiny.tokens, Backend::SCALAR).unwrap();
     let mut state = tiny.state.clone();
     (0..=AT).for_each(|_| drop(session.step(&mut state).unwrap()));
     // Bit 30 of a number in [1, 2) makes it an infinity or a NaN.
@@ -275,7 +275,7 @@ fn a_device_whose_update_is_not_finite_ends_and_the_others_end_after_it() {
 #[test]
 fn a_gradient_with_a_nan_has_a_whole_record_and_ends_the_run() {
     let tiny = Tiny::new();
-    let session = Session::new(&tiny.plan, &tiny.tokens, Backend::PORTABLE).unwrap();
+    let session = Session::new(&tiny.plan, &tiny.tokens, Backend::SCALAR).unwrap();
     let mut state = tiny.state.clone();
     let [_, reduced] = [0, AT].map(|_| session.step(&mut state).unwrap().reduced.unwrap());
     // One device's partial is the root, four times the reduced gradient. Every 0 bit of the exponent is flipped.

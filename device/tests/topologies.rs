@@ -18,7 +18,7 @@ use tiny::{LEAVES, Output, STEPS, Tiny, files};
 fn every_topology_gives_the_predicted_values() {
     let tiny = Tiny::new();
     let outputs = [1, 2, 4].map(|devices| tiny.run(&format!("out-{devices}"), devices, &[]));
-    let session = Session::new(&tiny.plan, &tiny.tokens, Backend::PORTABLE).unwrap();
+    let session = Session::new(&tiny.plan, &tiny.tokens, Backend::SCALAR).unwrap();
     let mut state = tiny.state.clone();
     for now in 0..STEPS {
         let predicted = session.step(&mut state).unwrap();
@@ -62,7 +62,7 @@ fn the_answer_is_the_keyed_folds_of_the_chosen_step_on_every_device() {
     let tiny = Tiny::new();
     let steps = Steps { first: 0, end: STEPS };
     let chosen = chosen_step(tiny.challenge(), steps);
-    let session = Session::new(&tiny.plan, &tiny.tokens, Backend::PORTABLE).unwrap();
+    let session = Session::new(&tiny.plan, &tiny.tokens, Backend::SCALAR).unwrap();
     let mut state = tiny.state.clone();
     let mut reduced = None;
     while state.step <= chosen {

@@ -14,6 +14,7 @@ pub mod reference;
 // How they are run here; neither changes a bit.
 pub mod dispatch;
 pub mod kernels;
+mod simd;
 
 // From a config to a plan.
 pub mod layers;

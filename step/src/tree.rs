@@ -121,7 +121,7 @@ mod tests {
     fn the_root_is_the_recursive_sum_for_every_number_of_leaves() {
         for count in 1..=40_u64 {
             let leaves: Vec<Vec<f32>> = (0..count).map(leaf).collect();
-            let mut tree = Accumulator::new(Backend::PORTABLE, 0..count);
+            let mut tree = Accumulator::new(Backend::SCALAR, 0..count);
             let (mut nodes, mut most) = (vec![], 0);
             for gradient in &leaves {
                 tree.push(gradient.clone(), |node, _| nodes.push(node));
@@ -140,14 +140,14 @@ mod tests {
     fn a_sequential_sum_is_another_sum() {
         let leaves: Vec<Vec<f32>> = (0..16).map(leaf).collect();
         let mut sum = leaves[0].clone();
-        leaves[1..].iter().for_each(|leaf| kernels::add_in_place(Backend::PORTABLE, &mut sum, leaf));
+        leaves[1..].iter().for_each(|leaf| kernels::add_in_place(Backend::SCALAR, &mut sum, leaf));
         assert_ne!(bits(&sum), bits(&plain(&leaves)));
     }
 
     #[test]
     fn devices_on_aligned_ranges_meet_at_the_nodes_of_the_whole_tree() {
         for (leaves, devices_max) in [(8_u64, 8_u64), (12, 4), (20, 4), (6, 2), (5, 1)] {
-            let mut whole = Accumulator::new(Backend::PORTABLE, 0..leaves);
+            let mut whole = Accumulator::new(Backend::SCALAR, 0..leaves);
             let mut nodes: Vec<Option<Vec<u32>>> = vec![None; 2 * devices_max as usize - 1];
             for i in 0..leaves {
                 whole.push(leaf(i), |node, words| {
@@ -162,7 +162,7 @@ mod tests {
                 for rank in 0..devices {
                     let range = rank * leaves / devices..(rank + 1) * leaves / devices;
                     let index = meeting_index(&range, leaves, devices_max).unwrap();
-                    let mut own = Accumulator::new(Backend::PORTABLE, range.clone());
+                    let mut own = Accumulator::new(Backend::SCALAR, range.clone());
                     range.for_each(|i| own.push(leaf(i), |_, _| ()));
                     assert_eq!(Some(bits(&own.finish())), nodes[index], "rank {rank} of {devices}");
                 }

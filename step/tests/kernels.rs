@@ -76,7 +76,7 @@ fn a_permuted_order_gives_other_bits() {
     let [a, b] = [inputs::adversarial(rows * inner, 3), inputs::adversarial(inner * columns, 4)];
     let mut right = vec![0.0; rows * columns];
     kernels::matmul(
-        Backend::PORTABLE,
+        Backend::SCALAR,
         View::rows(&a, inner),
         View::rows(&b, columns),
         inner,
@@ -164,7 +164,7 @@ fn a_bias_is_one_add_after_the_product() {
     let (x, w, bias) = (painted(rows * inner, 8), painted(inner * columns, 9), painted(columns, 10));
     let mut plain = vec![0.0; rows * columns];
     kernels::matmul(
-        Backend::PORTABLE,
+        Backend::SCALAR,
         View::rows(&x, inner),
         View::rows(&w, columns),
         inner,
@@ -173,7 +173,7 @@ fn a_bias_is_one_add_after_the_product() {
     );
     let want: Vec<f32> = plain.iter().enumerate().map(|(at, v)| v + bias[at % columns]).collect();
     let mut out = vec![0.0; rows * columns];
-    kernels::linear(Backend::PORTABLE, &x, View::rows(&w, columns), inner, Some(&bias), columns, &mut out);
+    kernels::linear(Backend::SCALAR, &x, View::rows(&w, columns), inner, Some(&bias), columns, &mut out);
     assert_bits(&out, &want, "bias after");
     let mut sums = vec![f32::NAN; columns];
     reduce::column_sums(&plain, &mut sums);

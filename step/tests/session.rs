@@ -152,7 +152,7 @@ fn neither_backend_nor_threads_nor_a_second_run_change_a_record() {
                 (steps.into_iter().map(|step| step.record).collect::<Vec<_>>(), state.digest())
             })
         };
-        let want = records(Backend::PORTABLE, 1);
+        let want = records(Backend::SCALAR, 1);
         for backend in Backend::all() {
             for threads in [1, 2, 3, 7] {
                 assert_eq!(records(backend, threads), want, "{} on {threads} threads", backend.name());
@@ -312,7 +312,7 @@ fn an_overflow_beyond_the_leaves_is_named_by_its_stage() {
 #[test]
 fn other_data_and_other_states_are_refused() {
     let (plan, tokens) = run(SMALL);
-    let open = |tokens: &[u32]| Session::new(&plan, tokens, Backend::PORTABLE).err();
+    let open = |tokens: &[u32]| Session::new(&plan, tokens, Backend::SCALAR).err();
     let mut other = stream();
     other[77] ^= 1;
     assert!(matches!(open(&other), Some(SessionError::Dataset { found: 2000, .. })));
@@ -320,7 +320,7 @@ fn other_data_and_other_states_are_refused() {
     other[77] = 67;
     assert_eq!(open(&other), Some(SessionError::Vocabulary { vocabulary: 67, token: 67, index: 77 }));
 
-    let session = Session::new(&plan, &tokens, Backend::PORTABLE).expect("a session");
+    let session = Session::new(&plan, &tokens, Backend::SCALAR).expect("a session");
     let mut state = first_state(&plan);
     state.first_moment.pop();
     assert!(matches!(session.step(&mut state), Err(SessionError::StateSize { .. })));

@@ -1,0 +1,65 @@
+//! AVX2 with FMA: sixteen registers of eight lanes.
+
+#![allow(unsafe_code)]
+
+use super::vector::Vector;
+use std::arch::x86_64::*;
+
+/// 8 f32 in one register.
+#[derive(Clone, Copy)]
+pub struct Avx2(__m256);
+
+// SAFETY, of every block here: the intrinsics need an instruction set that `dispatch` has detected before it picks
+// this type (see `Vector`), and pointers come from slices of the length that is checked beside them.
+impl Vector for Avx2 {
+    const LANES: usize = 8;
+    const TILE_ROWS: usize = 6;
+
+    #[inline(always)]
+    fn splat(value: f32) -> Self {
+        unsafe { Avx2(_mm256_set1_ps(value)) }
+    }
+
+    #[inline(always)]
+    fn load(words: &[f32]) -> Self {
+        let words: &[f32; 8] = words.first_chunk().expect("vector: a load of whole registers");
+        unsafe { Avx2(_mm256_loadu_ps(words.as_ptr())) }
+    }
+
+    #[inline(always)]
+    fn store(self, words: &mut [f32]) {
+        let words: &mut [f32; 8] = words.first_chunk_mut().expect("vector: a store of whole registers");
+        unsafe { _mm256_storeu_ps(words.as_mut_ptr(), self.0) }
+    }
+
+    #[inline(always)]
+    fn add(self, other: Self) -> Self {
+        unsafe { Avx2(_mm256_add_ps(self.0, other.0)) }
+    }
+
+    #[inline(always)]
+    fn sub(self, other: Self) -> Self {
+        unsafe { Avx2(_mm256_sub_ps(self.0, other.0)) }
+    }
+
+    #[inline(always)]
+    fn mul(self, other: Self) -> Self {
+        unsafe { Avx2(_mm256_mul_ps(self.0, other.0)) }
+    }
+
+    #[inline(always)]
+    fn div(self, other: Self) -> Self {
+        unsafe { Avx2(_mm256_div_ps(self.0, other.0)) }
+    }
+
+    #[inline(always)]
+    fn fma(self, factor: Self, addend: Self) -> Self {
+        unsafe { Avx2(_mm256_fmadd_ps(self.0, factor.0, addend.0)) }
+    }
+
+    // MAXPS gives its second operand unless the first is greater: of two zeros, and beside a NaN, that is `self`.
+    #[inline(always)]
+    fn larger(self, other: Self) -> Self {
+        unsafe { Avx2(_mm256_max_ps(other.0, self.0)) }
+    }
+}

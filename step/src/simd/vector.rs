@@ -1,0 +1,32 @@
+//! One register of f32 lanes.
+
+/// A register of f32 lanes. Every operation is the IEEE 754 one in each lane, rounded to nearest even.
+///
+/// An implementation with intrinsics is sound only where its instruction set is there: `dispatch` is the one place
+/// that picks a `Vector` type, behind a detection, and compiles the kernels with that instruction set switched on.
+/// That is why the trait and its types do not leave this crate.
+pub trait Vector: Copy {
+    /// Lanes in a register; divides 32, the lanes of `warp32`.
+    const LANES: usize;
+    /// Rows of a matrix product's register tile: with two registers of columns, as many as the register file holds.
+    const TILE_ROWS: usize;
+
+    /// Every lane `value`.
+    fn splat(value: f32) -> Self;
+    /// The first `LANES` words.
+    fn load(words: &[f32]) -> Self;
+    /// Writes the first `LANES` words.
+    fn store(self, words: &mut [f32]);
+    /// self + other.
+    fn add(self, other: Self) -> Self;
+    /// self - other.
+    fn sub(self, other: Self) -> Self;
+    /// self * other.
+    fn mul(self, other: Self) -> Self;
+    /// self / other.
+    fn div(self, other: Self) -> Self;
+    /// self * factor + addend, one rounding.
+    fn fma(self, factor: Self, addend: Self) -> Self;
+    /// other if other > self, else self: the `max` of `warp32`.
+    fn larger(self, other: Self) -> Self;
+}
