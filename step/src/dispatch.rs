@@ -103,10 +103,15 @@ impl FromStr for Backend {
 }
 
 /// One function for each line: `loops` compiles the reference's loop for every instruction set, `vectors` calls the
-/// kernel of the same name in `simd` with its `Vector`.
+/// kernel of the same name in `simd` with its `Vector`, and `meters` does so for what measures the machine and has no
+/// definition to equal.
 macro_rules! dispatch {
     (@body loops $vector:ty, $module:ident, $name:ident, $($arg:ident),*) => { $module::$name($($arg),*) };
-    (@body vectors $vector:ty, $module:ident, $name:ident, $($arg:ident),*) => {
+    (@reference meters $module:ident, $name:ident, $($arg:ident),*) => {
+        simd::$module::$name::<simd::scalar::Scalar>($($arg),*)
+    };
+    (@reference $how:ident $module:ident, $name:ident, $($arg:ident),*) => { $module::$name($($arg),*) };
+    (@body $how:ident $vector:ty, $module:ident, $name:ident, $($arg:ident),*) => {
         simd::$module::$name::<$vector>($($arg),*)
     };
     ($($how:ident $module:ident :: $name:ident ( $($arg:ident : $type:ty),* ) $(-> $result:ty)?;)*) => {$(
@@ -114,7 +119,7 @@ macro_rules! dispatch {
         #[allow(unsafe_code)]
         pub fn $name(backend: Backend, $($arg: $type),*) $(-> $result)? {
             match backend.0 {
-                Set::Reference => $module::$name($($arg),*),
+                Set::Reference => dispatch!(@reference $how $module, $name, $($arg),*),
                 Set::Scalar => dispatch!(@body $how simd::scalar::Scalar, $module, $name, $($arg),*),
                 #[cfg(target_arch = "aarch64")]
                 Set::Neon => dispatch!(@body $how simd::neon::Neon, $module, $name, $($arg),*),
@@ -147,8 +152,8 @@ dispatch! {
     loops reduce::warp32_dot(a: &[f32], b: &[f32]) -> f32;
     loops reduce::warp32_max(x: &[f32]) -> f32;
     loops reduce::column_sums(x: &[f32], out: &mut [f32]);
-    vectors matmul::matmul(a: View, b: View, inner: usize, columns: usize, out: &mut [f32]);
-    loops matmul::add_bias(bias: &[f32], out: &mut [f32]);
+    vectors matmul::matmul(a: View, b: View, inner: usize, bias: Option<&[f32]>, out: &mut [&mut [f32]]);
+    meters peak::peak(rounds: usize) -> usize;
     loops embedding::embedding_forward(
         tokens: &[u32], wte: &[f32], wpe: &[f32], times: usize, channels: usize, out: &mut [f32]
     );

@@ -9,12 +9,14 @@ mod elements;
 mod loss;
 mod matmul;
 mod norm;
+mod peak;
 
 pub use attention::{AttentionShape, attention_backward, attention_forward};
 pub use elements::{adamw, add, add_in_place, gelu_backward_input, gelu_forward, scale_in_place, square_sum};
 pub use loss::{cross_entropy_backward, cross_entropy_forward};
 pub use matmul::{linear, matmul};
 pub use norm::{layernorm_backward_input, layernorm_forward};
+pub use peak::fma_peak;
 
 /// Words of a row-wise operation done by one task, at least one row.
 const ROW_WORDS: usize = 1 << 14;

@@ -5,6 +5,9 @@
 //! `warp32` itself names), never parts of one sum. Operations on single elements have no order to keep and no file
 //! here: `dispatch` compiles the reference's own loop for each instruction set.
 
+// Loops count with the letters of the Order lines of the reference, so that the two can be read side by side.
+#![allow(clippy::needless_range_loop)]
+
 pub mod vector;
 
 #[cfg(target_arch = "x86_64")]
@@ -16,3 +19,5 @@ pub mod neon;
 pub mod scalar;
 
 pub mod matmul;
+pub mod pack;
+pub mod peak;

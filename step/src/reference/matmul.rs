@@ -2,11 +2,6 @@
 
 use crate::number::elementary::fma;
 
-/// Rows of one register tile. Six rows of sixteen columns fill twelve of AVX2's sixteen registers.
-const TILE_ROWS: usize = 6;
-/// Columns of one register tile.
-const TILE_COLUMNS: usize = 16;
-
 /// A matrix as it lies in memory: element (row, column) stands at row * row_stride + column * column_stride.
 #[derive(Clone, Copy)]
 pub struct View<'a> {
@@ -29,99 +24,94 @@ impl<'a> View<'a> {
         Self { words, row_stride: 1, column_stride: columns }
     }
 
-    /// The same matrix from row `first` on.
-    pub fn from_row(self, first: usize) -> Self {
-        Self { words: &self.words[first * self.row_stride..], ..self }
+    /// The same matrix with its rows as columns.
+    pub fn transpose(self) -> Self {
+        Self { words: self.words, row_stride: self.column_stride, column_stride: self.row_stride }
+    }
+
+    /// The same matrix from row `row` and column `column` on. A matrix without elements has no first one either.
+    pub fn from(self, row: usize, column: usize) -> Self {
+        let first = row * self.row_stride + column * self.column_stride;
+        Self { words: self.words.get(first..).unwrap_or_default(), ..self }
+    }
+
+    /// The element at (row, column).
+    #[inline(always)]
+    pub fn at(self, row: usize, column: usize) -> f32 {
+        self.words[row * self.row_stride + column * self.column_stride]
     }
 }
 
-/// Matrix product.
+/// The inner step of a chain: what a profile's rule `matmul` does with the accumulator and the next products.
 ///
-/// Shapes    a: [rows, inner] (read); b: [inner, columns] (read); out: [rows, columns] row-major (written)
-/// Order     out[r][c]: acc = +0; for k in 0..inner ascending: acc = fma(a[r][k], b[k][c], acc)
-/// Rounding  one rounding per fma
-/// Special   inner = 0 gives +0; k is never padded (an fma with zeros could turn -0 into +0); columns beyond
-///           the last of a tile are computed from zeros and thrown away
+/// The loops below know no more of a profile than this. A step that fuses several products into one rounding is
+/// another implementation, with the accumulator inside.
+pub trait Step {
+    /// Products that one step takes; the last step of a chain takes what is left.
+    const GROUP: usize;
+
+    /// The accumulator after the next products, given as factors: left, right.
+    fn step(acc: f32, products: impl Iterator<Item = (f32, f32)>) -> f32;
+}
+
+/// `chain-fma`: one product a step, one rounding a product.
+pub struct FmaChain;
+
+impl Step for FmaChain {
+    const GROUP: usize = 1;
+
+    #[inline(always)]
+    fn step(acc: f32, products: impl Iterator<Item = (f32, f32)>) -> f32 {
+        products.fold(acc, |acc, (a, b)| fma(a, b, acc))
+    }
+}
+
+/// Matrix product, and a bias of each column if given.
+///
+/// Shapes    a: [rows, inner] (read); b: [inner, columns] (read); bias: [columns] (read); out: [rows, columns], a
+///           slice for each row (written)
+/// Order     out[r][c]: acc = +0; for k in 0..inner ascending: acc = fma(a[r][k], b[k][c], acc); then, with a bias,
+///           acc + bias[c]
+/// Rounding  one rounding per fma, one for the add
+/// Special   inner = 0 gives +0; k is never padded (an fma with zeros could turn -0 into +0), and no bias is not a
+///           bias of +0
 /// Aliasing  none
-/// Source    docs/spec/profile.md#matmul
+/// Source    docs/spec/profile.md#matmul, docs/spec/profile.md#linear
 #[inline(always)]
-pub fn matmul(a: View, b: View, inner: usize, columns: usize, out: &mut [f32]) {
-    if out.is_empty() {
-        return;
-    }
-    let rows = out.len() / columns;
-    assert_eq!(rows * columns, out.len(), "matmul: output is not whole rows");
-    let mut panel = vec![[0.0_f32; TILE_COLUMNS]; inner];
-    for first_column in (0..columns).step_by(TILE_COLUMNS) {
-        let width = TILE_COLUMNS.min(columns - first_column);
-        pack(b, first_column, width, &mut panel);
-        let mut row = 0;
-        while row + TILE_ROWS <= rows {
-            tile::<TILE_ROWS>(a, row, &panel, first_column, width, columns, out);
-            row += TILE_ROWS;
-        }
-        while row < rows {
-            tile::<1>(a, row, &panel, first_column, width, columns, out);
-            row += 1;
-        }
+pub fn matmul(a: View, b: View, inner: usize, bias: Option<&[f32]>, out: &mut [&mut [f32]]) {
+    chains::<FmaChain>(a, b, inner, out);
+    if let Some(bias) = bias {
+        out.iter_mut().for_each(|row| add_bias(bias, row));
     }
 }
 
-/// Copies `width` columns of b so that the columns of one k lie side by side.
+/// The product alone, with the inner step of a profile.
 #[inline(always)]
-fn pack(b: View, first_column: usize, width: usize, panel: &mut [[f32; TILE_COLUMNS]]) {
-    for (k, line) in panel.iter_mut().enumerate() {
-        let start = k * b.row_stride + first_column * b.column_stride;
-        if b.column_stride == 1 {
-            line[..width].copy_from_slice(&b.words[start..start + width]);
-        } else {
-            for c in 0..width {
-                line[c] = b.words[start + c * b.column_stride];
+fn chains<S: Step>(a: View, b: View, inner: usize, out: &mut [&mut [f32]]) {
+    for r in 0..out.len() {
+        for c in 0..out[r].len() {
+            let mut acc = 0.0;
+            for k in (0..inner).step_by(S::GROUP) {
+                let group = k..inner.min(k + S::GROUP);
+                acc = S::step(acc, group.map(|k| (a.at(r, k), b.at(k, c))));
             }
+            out[r][c] = acc;
         }
-    }
-}
-
-/// R rows by sixteen columns of the product: each accumulator is one output's chain over k.
-#[inline(always)]
-fn tile<const R: usize>(
-    a: View,
-    first_row: usize,
-    panel: &[[f32; TILE_COLUMNS]],
-    first_column: usize,
-    width: usize,
-    columns: usize,
-    out: &mut [f32],
-) {
-    let mut acc = [[0.0_f32; TILE_COLUMNS]; R];
-    let start = first_row * a.row_stride;
-    for (k, line) in panel.iter().enumerate() {
-        for r in 0..R {
-            let value = a.words[start + r * a.row_stride + k * a.column_stride];
-            for c in 0..TILE_COLUMNS {
-                acc[r][c] = fma(value, line[c], acc[r][c]);
-            }
-        }
-    }
-    for (r, chain) in acc.iter().enumerate() {
-        let at = (first_row + r) * columns + first_column;
-        out[at..at + width].copy_from_slice(&chain[..width]);
     }
 }
 
 /// Adds one bias per column.
 ///
-/// Shapes    out: [rows, columns] (read and written); bias: [columns] (read)
-/// Order     out[r][c] = out[r][c] + bias[c], after the whole product
+/// Shapes    row: [columns] (read and written); bias: [columns] (read)
+/// Order     row[c] = row[c] + bias[c], after the whole product
 /// Rounding  f32 nearest-even, one add
 /// Special   none
 /// Aliasing  in place
 /// Source    docs/spec/profile.md#linear
 #[inline(always)]
-pub fn add_bias(bias: &[f32], out: &mut [f32]) {
-    for row in out.chunks_exact_mut(bias.len()) {
-        for (value, bias) in row.iter_mut().zip(bias) {
-            *value += bias;
-        }
+pub fn add_bias(bias: &[f32], row: &mut [f32]) {
+    assert_eq!(bias.len(), row.len(), "matmul: one bias per column");
+    for c in 0..row.len() {
+        row[c] += bias[c];
     }
 }

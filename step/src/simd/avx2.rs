@@ -32,6 +32,37 @@ impl Vector for Avx2 {
         unsafe { _mm256_storeu_ps(words.as_mut_ptr(), self.0) }
     }
 
+    // Within each four lines first, by pairs of words and then of pairs; a column is then a half of two registers.
+    #[inline(always)]
+    fn transpose(from: &[f32], from_stride: usize, lines: usize, to: &mut [f32], to_stride: usize) {
+        let mut x = [Self::splat(0.0); 8];
+        for l in 0..8 {
+            x[l] = Self::load(&from[l.min(lines - 1) * from_stride..]);
+        }
+        let mut fours = [[x[0].0; 2]; 4];
+        for g in 0..2 {
+            let [a, b, c, d] = [x[4 * g].0, x[4 * g + 1].0, x[4 * g + 2].0, x[4 * g + 3].0];
+            unsafe {
+                let (ab, cd) = (_mm256_unpacklo_ps(a, b), _mm256_unpacklo_ps(c, d));
+                fours[0][g] = _mm256_shuffle_ps::<0x44>(ab, cd);
+                fours[1][g] = _mm256_shuffle_ps::<0xee>(ab, cd);
+                let (ab, cd) = (_mm256_unpackhi_ps(a, b), _mm256_unpackhi_ps(c, d));
+                fours[2][g] = _mm256_shuffle_ps::<0x44>(ab, cd);
+                fours[3][g] = _mm256_shuffle_ps::<0xee>(ab, cd);
+            }
+        }
+        for c in 0..4 {
+            let [p, q] = fours[c];
+            unsafe {
+                x[c] = Avx2(_mm256_permute2f128_ps::<0x20>(p, q));
+                x[4 + c] = Avx2(_mm256_permute2f128_ps::<0x31>(p, q));
+            }
+        }
+        for k in 0..8 {
+            x[k].store(&mut to[k * to_stride..]);
+        }
+    }
+
     #[inline(always)]
     fn add(self, other: Self) -> Self {
         unsafe { Avx2(_mm256_add_ps(self.0, other.0)) }
