@@ -1,11 +1,13 @@
 //! Flags and help of the command.
 
+use crate::bench::{self, Model};
 use crate::{commit, explain, init, predict};
 use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
 use client::output::result;
 use schemas::run::Steps;
 use std::path::PathBuf;
+use step::dispatch::Backend;
 use step::setup::Setup;
 
 /// States beforehand, bit for bit, what each step of a training run must produce.
@@ -40,6 +42,11 @@ enum Command {
                             --ledger http://log.example --log-key log/log.pub"
     )]
     Predict(PredictArgs),
+    /// Measure how fast this machine predicts: products against its peak, a step against PyTorch's.
+    ///
+    /// Needs no run.toml. With a Python that can import torch, its step of the same work is taken in turns with ours.
+    #[command(after_help = "Example:\n  oracle bench --model 124M --sequences 4 --length 64 --threads 2 --json")]
+    Bench(BenchArgs),
 }
 
 /// Arguments of `oracle plan`.
@@ -104,6 +111,38 @@ pub struct PredictArgs {
     pub json: bool,
 }
 
+/// Arguments of `oracle bench`.
+#[derive(Args)]
+pub struct BenchArgs {
+    /// The model.
+    #[arg(long, default_value = "124M")]
+    pub model: Model,
+    /// Sequences in the leaf.
+    #[arg(long, default_value_t = 4)]
+    pub sequences: u64,
+    /// Tokens in a sequence.
+    #[arg(long, default_value_t = 64)]
+    pub length: u64,
+    /// Steps of each kind that are timed.
+    #[arg(long, default_value_t = 5)]
+    pub repeats: u64,
+    /// A Python that can import torch; the first of the usual ones that can if absent.
+    #[arg(long, conflicts_with = "no_torch")]
+    pub python: Option<PathBuf>,
+    /// Leave PyTorch out.
+    #[arg(long)]
+    pub no_torch: bool,
+    /// Kernels to run; the fastest of this machine if absent.
+    #[arg(long)]
+    pub backend: Option<Backend>,
+    /// Threads; all cores if absent.
+    #[arg(long)]
+    pub threads: Option<usize>,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub json: bool,
+}
+
 fn parse_steps(text: &str) -> Result<Steps, String> {
     let numbers = text.split_once("..").and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
     match numbers {
@@ -120,15 +159,13 @@ pub fn run(cli: Cli) -> anyhow::Result<()> {
             result(&explain::explain(&Setup::load(&args.run)?, &args)?);
             Ok(())
         }
+        Command::Bench(args) => {
+            set_threads(args.threads)?;
+            result(&bench::bench(&args)?);
+            Ok(())
+        }
         Command::Predict(args) => {
-            if let Some(threads) = args.threads {
-                anyhow::ensure!(
-                    (1..=1024).contains(&threads),
-                    "--threads: expected 1 to 1024, found {threads}"
-                );
-                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);
-                pool.build_global().context("could not start the threads")?;
-            }
+            set_threads(args.threads)?;
             let setup = Setup::load(&args.run)?;
             // The log is asked first: what it would refuse need not be computed.
             let log = if args.commit { Some(commit::Log::open(&args)?) } else { None };
@@ -138,4 +175,11 @@ pub fn run(cli: Cli) -> anyhow::Result<()> {
             Ok(())
         }
     }
+}
+
+fn set_threads(threads: Option<usize>) -> anyhow::Result<()> {
+    let Some(threads) = threads else { return Ok(()) };
+    anyhow::ensure!((1..=1024).contains(&threads), "--threads: expected 1 to 1024, found {threads}");
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);
+    pool.build_global().context("could not start the threads")
 }

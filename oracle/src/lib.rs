@@ -4,6 +4,7 @@
 //! come of it: `job/` for the operator of the devices, `prediction/` to be kept secret until the devices have answered.
 
 pub mod cli;
+pub mod bench;
 pub mod init;
 pub mod explain;
 pub mod folder;

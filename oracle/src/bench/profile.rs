@@ -1,0 +1,79 @@
+//! Where the time of a step goes, by kind of operation.
+//!
+//! The hook that sees every output right after it is made notes the time: nothing in `step` knows a clock.
+
+use schemas::plan::{Kind, Operation, Plan};
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::time::Instant;
+use step::session::{Session, SessionError};
+use step::state::State;
+
+/// What follows the leaf: the reduced gradient, its norm, the optimizer.
+const UPDATE: &str = "update";
+
+/// Seconds of one step by kind of operation.
+#[derive(Default)]
+pub struct Profile {
+    /// The whole step.
+    pub seconds: f64,
+    kinds: BTreeMap<&'static str, f64>,
+}
+
+/// Takes a step without recording and notes when each output was there.
+pub fn step(session: &Session, plan: &Plan, state: &mut State) -> Result<Profile, SessionError> {
+    let taps: Vec<Kind> = plan.taps().map(|tap| plan.operations[tap.operation].kind).collect();
+    let start = Instant::now();
+    let noted = Mutex::new((start, BTreeMap::new()));
+    session.step_unrecorded_with(state, &|_, tap, _| {
+        let mut noted = noted.lock().expect("bench: nothing panics while it notes");
+        let now = Instant::now();
+        let since = now.duration_since(noted.0).as_secs_f64();
+        *noted.1.entry(taps[tap].name()).or_insert(0.0) += since;
+        noted.0 = now;
+    })?;
+    let end = Instant::now();
+    let (last, mut kinds) = noted.into_inner().expect("bench: nothing panics while it notes");
+    kinds.insert(UPDATE, end.duration_since(last).as_secs_f64());
+    Ok(Profile { seconds: end.duration_since(start).as_secs_f64(), kinds })
+}
+
+impl Profile {
+    /// Keeps the faster of two.
+    pub fn keep_faster(&mut self, other: Profile) {
+        if self.kinds.is_empty() || other.seconds < self.seconds {
+            *self = other;
+        }
+    }
+
+    /// Shares of the step, largest first.
+    pub fn shares(&self) -> Vec<(&'static str, f64)> {
+        let mut shares: Vec<_> = self.kinds.iter().map(|(kind, seconds)| (*kind, seconds / self.seconds)).collect();
+        shares.sort_by(|one, other| other.1.total_cmp(&one.1));
+        shares
+    }
+
+    /// The share outside matrix products, when attention's own products run at `rate` FLOP/s.
+    pub fn outside(&self, plan: &Plan, rate: f64) -> f64 {
+        let products: f64 = self.kinds.iter().filter(|(kind, _)| is_product(kind)).map(|(_, seconds)| seconds).sum();
+        let attention: f64 = plan.operations.iter().map(|operation| attention_flops(plan, operation)).sum();
+        1.0 - (products + attention / rate) / self.seconds
+    }
+}
+
+/// Linear layers and the head, forward and backward, but not the sums for their biases.
+fn is_product(kind: &str) -> bool {
+    (kind.starts_with("linear") || kind.starts_with("project")) && !kind.ends_with("bias")
+}
+
+/// The products inside attention: 2 forward and 5 backward over the causal half.
+fn attention_flops(plan: &Plan, operation: &Operation) -> f64 {
+    let d = &plan.dimensions;
+    let pairs = d.batch * d.heads * d.time * (d.time + 1) / 2;
+    let products = match operation.kind {
+        Kind::Attention => 2,
+        Kind::AttentionBackward => 5,
+        _ => 0,
+    };
+    (2 * products * pairs * (d.channels / d.heads)) as f64
+}
