@@ -44,9 +44,15 @@ fn profile(bytes: &[u8]) -> Result<(), String> {
 }
 
 /// Fixture, rule of the grammar, decoder.
-const FIXTURES: [(&str, &str, Decoder); 22] = [
+const FIXTURES: [(&str, &str, Decoder); 28] = [
     ("profile/f32-fma", "profile", profile),
     ("config/tiny", "config", decode::<config::Config>),
+    ("config/llama", "config", decode::<config::Config>),
+    ("config/llama-tied", "config", decode::<config::Config>),
+    ("config/untied", "config", decode::<config::Config>),
+    ("plan/llama", "plan", decode::<plan::Plan>),
+    ("plan/llama-tied", "plan", decode::<plan::Plan>),
+    ("plan/untied", "plan", decode::<plan::Plan>),
     ("plan/small", "plan", decode::<plan::Plan>),
     ("plan/tiny", "plan", decode::<plan::Plan>),
     ("trace/trace", "trace", decode::<Trace>),

@@ -22,18 +22,42 @@ fn text(path: &str) -> String {
     String::from_utf8(fixture(path)).unwrap()
 }
 
-/// docs/spec/plan.md: the fixture was read off the page's lists.
+/// docs/spec/plan.md: the fixtures were read off the page's lists.
 #[test]
-fn step_derives_the_plan_that_the_page_describes() {
-    let config = Config::from_toml(&text("config/tiny.toml")).unwrap();
-    let page = Plan::decode(&fixture("plan/tiny.cbor")).unwrap();
-    let step = step::plan::derive(&config, page.data.tokens, page.data.dataset).unwrap();
-    for (found, expected) in step.operations.iter().zip(&page.operations) {
-        assert_eq!(found, expected);
+fn step_derives_the_plans_that_the_page_describes() {
+    for name in ["tiny", "untied", "llama", "llama-tied"] {
+        let config = Config::from_toml(&text(&format!("config/{name}.toml"))).unwrap();
+        let page = Plan::decode(&fixture(&format!("plan/{name}.cbor"))).unwrap();
+        let step = step::plan::derive(&config, page.data.tokens, page.data.dataset).unwrap();
+        for (found, expected) in step.operations.iter().zip(&page.operations) {
+            assert_eq!(found, expected, "{name}");
+        }
+        assert_eq!(step.parameters, page.parameters, "{name}");
+        assert_eq!(step.tables, page.tables, "{name}");
+        assert_eq!(step.tensors, page.tensors, "{name}");
+        assert_eq!(step.update, page.update, "{name}");
+        assert_eq!(step.encode(), page.encode(), "{name}");
     }
-    assert_eq!(step.tensors, page.tensors);
-    assert_eq!(step.update, page.update);
-    assert_eq!(step.encode(), page.encode());
+}
+
+/// docs/spec/plan.md: the sizes it states of two plans, and an element of the rotary tables.
+#[test]
+fn the_counts_and_the_table_that_the_page_states_are_those_of_the_fixtures() {
+    let page = include_str!("../docs/spec/plan.md").replace('\n', " ");
+    for name in ["tiny", "llama"] {
+        let plan = Plan::decode(&fixture(&format!("plan/{name}.cbor"))).unwrap();
+        let [parameters, tensors, operations] =
+            [plan.parameters.len(), plan.tensors.len(), plan.operations.len()];
+        let taps = plan.taps().count();
+        let counts = format!(
+            "the plan has {parameters} parameters, {tensors} tensors, {operations} operations and {taps} taps."
+        );
+        assert!(page.contains(&counts), "missing: {counts}");
+    }
+    let [cos, sin] = step::number::rotary::tables(10_000.0, 1000, 128);
+    let at = 999 * 64 + 20;
+    let words = format!("the cosine is `0x{:08x}`, the sine `0x{:08x}`.", cos[at], sin[at]);
+    assert!(page.contains(&words), "missing: {words}");
 }
 
 /// docs/spec/checksum.md: the oracle's code and the device's, which share none, against the known answers.

@@ -79,15 +79,16 @@ fn fma(plan: &Plan, operation: &Operation) -> u128 {
     let (inputs, outputs) = (&operation.inputs, &operation.outputs);
     let d = &plan.dimensions;
     let rows = u128::from(d.rows());
+    let pairs = rows * u128::from(d.time + 1) * u128::from(d.query_width());
     match operation.kind {
         // rows x the elements of the matrix, whichever of the three is the product.
-        Kind::Linear | Kind::Head | Kind::LinearBackwardInput | Kind::HeadBackwardInput => {
+        Kind::Linear | Kind::Project | Kind::LinearBackwardInput | Kind::ProjectBackwardInput => {
             rows * elements(inputs, 1)
         }
-        Kind::LinearBackwardWeight | Kind::HeadBackwardWeight => rows * elements(outputs, 0),
+        Kind::LinearBackwardWeight | Kind::ProjectBackwardWeight => rows * elements(outputs, 0),
         // Half of T x T pairs; two products forward, five backward (scores again, d_p, d_q, d_k, d_v).
-        Kind::Attention => rows * u128::from(d.time + 1) * u128::from(d.channels),
-        Kind::AttentionBackward => rows * u128::from(d.time + 1) * u128::from(d.channels) * 5 / 2,
+        Kind::Attention | Kind::GroupedAttention => pairs,
+        Kind::AttentionBackward | Kind::GroupedAttentionBackward => pairs * 5 / 2,
         _ => 0,
     }
 }

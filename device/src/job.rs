@@ -171,7 +171,7 @@ fn check_plan(run: &Run, plan: &Plan) -> Result<(), JobError> {
     same(PLAN_FILE, "data set checksum", run.dataset, plan.data.dataset)?;
     same(PLAN_FILE, "number of leaves", run.leaves, plan.leaves)?;
     same(PLAN_FILE, "devices_max", run.devices_max, plan.devices_max)?;
-    same(PLAN_FILE, "number of steps", run.steps, plan.update.steps.len() as u64)
+    same(PLAN_FILE, "number of steps", run.steps, plan.update.steps() as u64)
 }
 
 fn same<T: PartialEq + std::fmt::Display>(

@@ -43,15 +43,14 @@ pub fn cost(plan: &Plan) -> Cost {
 fn macs(plan: &Plan, operation: &Operation) -> u64 {
     let d = &plan.dimensions;
     let elements = |operand: Operand| plan.elements(operand);
-    let pairs = d.batch * d.time * (d.time + 1) / 2 * d.channels;
+    let pairs = d.batch * d.time * (d.time + 1) / 2 * d.query_width();
     match operation.kind {
-        Kind::Linear | Kind::LinearBackwardInput => d.rows() * elements(operation.inputs[1]),
-        Kind::LinearBackwardWeight => d.rows() * elements(operation.outputs[0]),
-        Kind::Head | Kind::HeadBackwardInput | Kind::HeadBackwardWeight => {
-            d.rows() * d.vocabulary * d.channels
+        Kind::Linear | Kind::LinearBackwardInput | Kind::Project | Kind::ProjectBackwardInput => {
+            d.rows() * elements(operation.inputs[1])
         }
-        Kind::Attention => 2 * pairs,
-        Kind::AttentionBackward => 5 * pairs,
+        Kind::LinearBackwardWeight | Kind::ProjectBackwardWeight => d.rows() * elements(operation.outputs[0]),
+        Kind::Attention | Kind::GroupedAttention => 2 * pairs,
+        Kind::AttentionBackward | Kind::GroupedAttentionBackward => 5 * pairs,
         _ => 0,
     }
 }
@@ -147,7 +146,8 @@ fn describe(setup: &Setup, text: &mut String) {
     line("run", format!("{} ({})", setup.config.name, setup.run.id()));
     let shape = format!("{} layers of {} channels, {} heads", d.layers, d.channels, d.heads);
     let parameters = grouped(plan.parameter_count());
-    line("model", format!("gpt2, {shape}, vocabulary {}, {parameters} parameters", d.vocabulary));
+    let model = setup.config.model.model_type();
+    line("model", format!("{model}, {shape}, vocabulary {}, {parameters} parameters", d.vocabulary));
     let reads = format!("a step reads {} leaves x {} sequences", plan.leaves, d.batch);
     line("data", format!("{} tokens in windows of {}; {reads}", grouped(plan.data.tokens), d.time));
     line("devices", format!("1 to {} may share a step; the bits are the same", plan.devices_max));

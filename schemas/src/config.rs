@@ -1,11 +1,20 @@
 //! The `config` (run.toml): what its author decides (docs/spec/config.md). Names are those of Hugging Face's
 //! `config.json` where one exists. What is not supported is refused by name when the file is read.
 
-use crate::cbor::Value;
+mod check;
+mod encode;
+pub mod huggingface;
+pub mod model;
+pub mod optimizer;
+
 use crate::digest::{ConfigDigest, digest};
-use crate::object::{Fields, Object, ObjectError};
-use crate::run::{LEAVES_MAX, STEPS_MAX, check_tree};
+use crate::object::Object;
+use crate::run::{LEAVES_MAX, STEPS_MAX};
+use check::{ensure, one_of, printable, within};
+use model::Model;
+use optimizer::Optimizer;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 /// Longest run.toml, in bytes.
 pub const TOML_BYTES_MAX: usize = 64 << 10;
@@ -22,6 +31,14 @@ pub enum ConfigError {
     /// Not TOML, an unknown key, a missing key or a wrong type; the message shows the line.
     #[error("config: {0}")]
     Toml(String),
+    /// The config.json that `model.config` names cannot be read, has an unknown key or lacks one.
+    #[error("config: model.config: {path}: {reason}")]
+    ModelFile {
+        /// The file.
+        path: String,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// A value that is out of range or not supported.
     #[error("config: {field}: expected {expected}, found {found}")]
     Value {
@@ -35,8 +52,7 @@ pub enum ConfigError {
 }
 
 /// A whole run.toml.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// A name for people.
     pub name: String,
@@ -58,37 +74,34 @@ pub struct Config {
     pub optimizer: Optimizer,
 }
 
-/// A GPT-2 model, by the names of its `config.json`.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+/// A run.toml whose `[model]` has the keys of `M`: one type for each model, so that a wrong key is shown in its line.
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Model {
-    /// `gpt2`.
-    pub model_type: String,
-    /// V: tokens in the vocabulary.
-    pub vocab_size: u64,
-    /// Longest sequence.
-    pub n_positions: u64,
-    /// C: channels.
-    pub n_embd: u64,
-    /// L: layers.
-    pub n_layer: u64,
-    /// NH: attention heads; divides `n_embd`.
-    pub n_head: u64,
-    /// Width inside the MLP; 4 `n_embd` if absent.
-    pub n_inner: Option<u64>,
-    /// Added to the variance.
-    pub layer_norm_epsilon: f64,
-    /// `gelu_new`.
-    pub activation_function: String,
-    /// Standard deviation of initial weights.
-    pub initializer_range: f64,
+struct Written<M> {
+    name: String,
+    profile: String,
+    steps: u64,
+    leaves: u64,
+    devices_max: u64,
+    model: M,
+    state: State,
+    data: Data,
+    optimizer: Optimizer,
 }
 
-impl Model {
-    /// Width inside the MLP.
-    pub fn inner(&self) -> u64 {
-        self.n_inner.unwrap_or(4 * self.n_embd)
+impl<M> Written<M> {
+    fn with(self, model: impl FnOnce(M) -> Model) -> Config {
+        let Written { name, profile, steps, leaves, devices_max, state, data, optimizer, .. } = self;
+        Config { name, profile, steps, leaves, devices_max, model: model(self.model), state, data, optimizer }
     }
+}
+
+/// A `[model]` that names Hugging Face's own file.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ModelFile {
+    config: String,
+    dropout: Option<String>,
 }
 
 /// The first state: random from a seed, or a snapshot.
@@ -120,40 +133,46 @@ pub struct Data {
     pub seed: u64,
 }
 
-/// AdamW with decoupled decay, clipping by global norm, and a schedule.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Optimizer {
-    /// `adamw`.
-    pub kind: String,
-    /// Highest learning rate.
-    pub learning_rate: f64,
-    /// Decay of the first moment.
-    pub beta1: f64,
-    /// Decay of the second moment.
-    pub beta2: f64,
-    /// Added to the root of the second moment.
-    pub epsilon: f64,
-    /// Decoupled weight decay, of tensors with two dimensions.
-    pub weight_decay: f64,
-    /// Largest global norm; no clipping if absent.
-    pub clip: Option<f64>,
-    /// `constant`, `linear` or `cosine`.
-    pub schedule: String,
-    /// Steps over which the rate rises to `learning_rate`: at step s < w it is `(s + 1) / w` of it.
-    pub warmup_steps: u64,
-    /// Fraction of `learning_rate` that the schedule ends at; ignored by `constant`.
-    pub final_fraction: f64,
-}
-
 impl Config {
-    /// Reads a run.toml and checks every value.
+    /// Reads a run.toml that names no config.json, and checks every value.
     pub fn from_toml(text: &str) -> Result<Config, ConfigError> {
+        Self::from_toml_with(text, |_| Err("no file is read here; state its keys in [model]".into()))
+    }
+
+    /// Reads a run.toml and checks every value; `read` gives the content of the config.json that it may name.
+    pub fn from_toml_with(
+        text: &str,
+        read: impl FnOnce(&str) -> Result<String, String>,
+    ) -> Result<Config, ConfigError> {
         if text.len() > TOML_BYTES_MAX {
             return Err(ConfigError::TooLong { found: text.len() });
         }
-        let config: Config =
-            toml::from_str(text).map_err(|e| ConfigError::Toml(e.to_string().trim_end().into()))?;
+        let whole: toml::Table = typed(text)?;
+        let model = whole.get("model").and_then(toml::Value::as_table).cloned().unwrap_or_default();
+        let config = if model.contains_key("config") {
+            let written = typed::<Written<ModelFile>>(text)?;
+            let file = &written.model;
+            let dropout = file.dropout.as_deref();
+            one_of("model.dropout", &["off"], dropout.unwrap_or("off"))?;
+            let unreadable = |reason: String| ConfigError::ModelFile {
+                path: printable(&file.config),
+                reason: printable(&reason),
+            };
+            let content = read(&file.config).map_err(unreadable)?;
+            let model = huggingface::read(&file.config, &content, dropout.is_some())?;
+            written.with(|_| model)
+        } else {
+            huggingface::check_toml(&model)?;
+            match model.get("model_type").and_then(toml::Value::as_str) {
+                // Without a model_type the message of the first model says what is missing.
+                Some("gpt2") | None => typed::<Written<model::Gpt2>>(text)?.with(Model::Gpt2),
+                Some("llama") => typed::<Written<model::Llama>>(text)?.with(Model::Llama),
+                Some(other) => {
+                    one_of("model.model_type", &["gpt2", "llama"], other)?;
+                    unreachable!("config: both names were taken")
+                }
+            }
+        };
         config.check()?;
         Ok(config)
     }
@@ -177,19 +196,7 @@ impl Config {
             "a power of two that divides `leaves`",
             &self.devices_max.to_string(),
         )?;
-
-        one_of("model.model_type", &["gpt2"], &model.model_type)?;
-        one_of("model.activation_function", &["gelu_new"], &model.activation_function)?;
-        within("model.vocab_size", model.vocab_size, 1, 1 << 24)?;
-        within("model.n_positions", model.n_positions, 1, 1 << 20)?;
-        within("model.n_embd", model.n_embd, 1, 1 << 16)?;
-        within("model.n_layer", model.n_layer, 1, 1 << 10)?;
-        within("model.n_head", model.n_head, 1, model.n_embd)?;
-        within("model.n_inner", model.inner(), 1, 1 << 20)?;
-        let divides = model.n_embd.is_multiple_of(model.n_head);
-        ensure("model.n_head", divides, "a divisor of n_embd", &model.n_head.to_string())?;
-        number("model.layer_norm_epsilon", model.layer_norm_epsilon, 1e-30, 1.0)?;
-        number("model.initializer_range", model.initializer_range, 0.0, 100.0)?;
+        model.check()?;
 
         let one = state.seed.is_some() != state.snapshot.is_some();
         ensure(
@@ -204,180 +211,11 @@ impl Config {
         one_of("data.tokenizer", if data.format == "text" { &["bytes"] } else { &["none"] }, tokenizer)?;
         ensure("data.files", !data.files.is_empty(), "at least one file", "none")?;
         within("data.sequences", data.sequences, 1, 1 << 16)?;
-        within("data.length", data.length, 1, model.n_positions)?;
-
-        one_of("optimizer.kind", &["adamw"], &optimizer.kind)?;
-        one_of("optimizer.schedule", &["constant", "linear", "cosine"], &optimizer.schedule)?;
-        number("optimizer.learning_rate", optimizer.learning_rate, 0.0, 100.0)?;
-        number("optimizer.beta1", optimizer.beta1, 0.0, 0.999_999)?;
-        number("optimizer.beta2", optimizer.beta2, 0.0, 0.999_999)?;
-        number("optimizer.epsilon", optimizer.epsilon, 1e-30, 1.0)?;
-        number("optimizer.weight_decay", optimizer.weight_decay, 0.0, 100.0)?;
-        number("optimizer.clip", optimizer.clip.unwrap_or(1.0), 1e-12, 1e12)?;
-        within("optimizer.warmup_steps", optimizer.warmup_steps, 0, self.steps)?;
-        number("optimizer.final_fraction", optimizer.final_fraction, 0.0, 1.0)
+        within("data.length", data.length, 1, model.positions())?;
+        optimizer.check(self.steps)
     }
 }
 
-fn ensure(field: &'static str, holds: bool, expected: &str, found: &str) -> Result<(), ConfigError> {
-    if holds {
-        return Ok(());
-    }
-    // Control characters would reach a terminal with the message.
-    let found = found.chars().take(100).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
-    Err(ConfigError::Value { field, expected: expected.into(), found })
-}
-
-fn one_of(field: &'static str, supported: &[&str], found: &str) -> Result<(), ConfigError> {
-    ensure(field, supported.contains(&found), &supported.join(" or "), found)
-}
-
-fn within(field: &'static str, found: u64, min: u64, max: u64) -> Result<(), ConfigError> {
-    ensure(field, (min..=max).contains(&found), &format!("{min} to {max}"), &found.to_string())
-}
-
-fn number(field: &'static str, found: f64, min: f64, max: f64) -> Result<(), ConfigError> {
-    // A NaN is in no range.
-    ensure(field, min <= found && found <= max, &format!("{min} to {max}"), &found.to_string())
-}
-
-/// Floats are written as the bits of an f64, so that one value has one encoding.
-fn float(value: f64) -> Value {
-    Value::Uint(value.to_bits())
-}
-
-fn take_float(fields: &mut Fields, field: &'static str) -> Result<f64, ObjectError> {
-    Ok(f64::from_bits(fields.uint(field, u64::MAX)?))
-}
-
-impl Object for Config {
-    const STEM: &'static str = "config";
-    const BYTES_MAX: usize = 16 << 10;
-
-    fn to_value(&self) -> Value {
-        let Model { model_type, activation_function, .. } = &self.model;
-        let model = Value::map([
-            ("model_type", Value::text(model_type)),
-            ("vocab_size", Value::Uint(self.model.vocab_size)),
-            ("n_positions", Value::Uint(self.model.n_positions)),
-            ("n_embd", Value::Uint(self.model.n_embd)),
-            ("n_layer", Value::Uint(self.model.n_layer)),
-            ("n_head", Value::Uint(self.model.n_head)),
-            ("n_inner", Value::Uint(self.model.inner())),
-            ("layer_norm_epsilon", float(self.model.layer_norm_epsilon)),
-            ("activation_function", Value::text(activation_function)),
-            ("initializer_range", float(self.model.initializer_range)),
-        ]);
-        let seed = self.state.seed.map(|seed| (Value::text("seed"), Value::Uint(seed)));
-        let tokenizer = self.data.tokenizer.as_deref().unwrap_or("none");
-        let data = Value::map([
-            ("format", Value::text(&self.data.format)),
-            ("tokenizer", Value::text(tokenizer)),
-            ("sequences", Value::Uint(self.data.sequences)),
-            ("length", Value::Uint(self.data.length)),
-            ("seed", Value::Uint(self.data.seed)),
-        ]);
-        let mut optimizer = vec![
-            (Value::text("kind"), Value::text(&self.optimizer.kind)),
-            (Value::text("learning_rate"), float(self.optimizer.learning_rate)),
-            (Value::text("beta1"), float(self.optimizer.beta1)),
-            (Value::text("beta2"), float(self.optimizer.beta2)),
-            (Value::text("epsilon"), float(self.optimizer.epsilon)),
-            (Value::text("weight_decay"), float(self.optimizer.weight_decay)),
-            (Value::text("schedule"), Value::text(&self.optimizer.schedule)),
-            (Value::text("warmup_steps"), Value::Uint(self.optimizer.warmup_steps)),
-            (Value::text("final_fraction"), float(self.optimizer.final_fraction)),
-        ];
-        optimizer.extend(self.optimizer.clip.map(|clip| (Value::text("clip"), float(clip))));
-        Value::map([
-            ("name", Value::text(&self.name)),
-            ("profile", Value::text(&self.profile)),
-            ("steps", Value::Uint(self.steps)),
-            ("leaves", Value::Uint(self.leaves)),
-            ("devices_max", Value::Uint(self.devices_max)),
-            ("model", model),
-            ("state", Value::Map(seed.into_iter().collect())),
-            ("data", data),
-            ("optimizer", Value::Map(optimizer)),
-        ])
-    }
-
-    /// The paths are not in the encoding: what is read has no files, and `snapshot` is empty where there is no seed.
-    fn from_value(value: Value) -> Result<Config, ObjectError> {
-        let mut fields = Fields::open(Self::STEM, value)?;
-        let model = Fields::open(Self::STEM, fields.take("model")?)?;
-        let mut state = Fields::open(Self::STEM, fields.take("state")?)?;
-        let data = Fields::open(Self::STEM, fields.take("data")?)?;
-        let optimizer = Fields::open(Self::STEM, fields.take("optimizer")?)?;
-        let seed = state.uint_optional("seed", u64::MAX)?;
-        state.close()?;
-        let config = Config {
-            name: fields.text("name", 80)?,
-            profile: fields.text("profile", 40)?,
-            steps: fields.uint("steps", STEPS_MAX)?,
-            leaves: fields.uint("leaves", LEAVES_MAX)?,
-            devices_max: fields.uint("devices_max", LEAVES_MAX)?,
-            model: model_from(model)?,
-            state: State { seed, snapshot: if seed.is_none() { Some(String::new()) } else { None } },
-            data: data_from(data)?,
-            optimizer: optimizer_from(optimizer)?,
-        };
-        check_tree(&fields, config.leaves, config.devices_max)?;
-        // The same rules as for a run.toml; only the paths, absent here, are exempt.
-        let with_paths =
-            Config { data: Data { files: vec![String::new()], ..config.data.clone() }, ..config.clone() };
-        with_paths
-            .check()
-            .map_err(|e| fields.wrong("config", "values that a run.toml may have", e.to_string()))?;
-        fields.close()?;
-        Ok(config)
-    }
-}
-
-fn model_from(mut fields: Fields) -> Result<Model, ObjectError> {
-    let model = Model {
-        model_type: fields.text("model_type", 40)?,
-        vocab_size: fields.uint("vocab_size", u64::MAX)?,
-        n_positions: fields.uint("n_positions", u64::MAX)?,
-        n_embd: fields.uint("n_embd", 1 << 32)?,
-        n_layer: fields.uint("n_layer", u64::MAX)?,
-        n_head: fields.uint("n_head", u64::MAX)?,
-        n_inner: Some(fields.uint("n_inner", u64::MAX)?),
-        layer_norm_epsilon: take_float(&mut fields, "layer_norm_epsilon")?,
-        activation_function: fields.text("activation_function", 40)?,
-        initializer_range: take_float(&mut fields, "initializer_range")?,
-    };
-    fields.close()?;
-    Ok(model)
-}
-
-fn data_from(mut fields: Fields) -> Result<Data, ObjectError> {
-    let tokenizer = fields.text("tokenizer", 40)?;
-    let data = Data {
-        format: fields.text("format", 40)?,
-        tokenizer: (tokenizer != "none").then_some(tokenizer),
-        files: vec![],
-        sequences: fields.uint("sequences", u64::MAX)?,
-        length: fields.uint("length", u64::MAX)?,
-        seed: fields.uint("seed", u64::MAX)?,
-    };
-    fields.close()?;
-    Ok(data)
-}
-
-fn optimizer_from(mut fields: Fields) -> Result<Optimizer, ObjectError> {
-    let optimizer = Optimizer {
-        kind: fields.text("kind", 40)?,
-        learning_rate: take_float(&mut fields, "learning_rate")?,
-        beta1: take_float(&mut fields, "beta1")?,
-        beta2: take_float(&mut fields, "beta2")?,
-        epsilon: take_float(&mut fields, "epsilon")?,
-        weight_decay: take_float(&mut fields, "weight_decay")?,
-        clip: fields.uint_optional("clip", u64::MAX)?.map(f64::from_bits),
-        schedule: fields.text("schedule", 40)?,
-        warmup_steps: fields.uint("warmup_steps", u64::MAX)?,
-        final_fraction: take_float(&mut fields, "final_fraction")?,
-    };
-    fields.close()?;
-    Ok(optimizer)
+fn typed<T: DeserializeOwned>(text: &str) -> Result<T, ConfigError> {
+    toml::from_str(text).map_err(|e| ConfigError::Toml(e.to_string().trim_end().into()))
 }

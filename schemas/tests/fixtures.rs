@@ -5,7 +5,7 @@
 mod sample;
 
 use sample::objects::{self, Sample, sample};
-use sample::{Encoded, diagnostic, gpt2, rejected, small_plan, tree};
+use sample::{Encoded, diagnostic, network, rejected, tree};
 use schemas::cbor;
 use schemas::config::Config;
 use schemas::digest::EntryDigest;
@@ -22,7 +22,7 @@ fn folder() -> PathBuf {
 fn generated() -> BTreeMap<String, Vec<u8>> {
     let sample = sample();
     let mut files = BTreeMap::new();
-    for object in sample::all(&sample) {
+    for object in sample::all(&sample).into_iter().chain(sample::further(&sample)) {
         let path = format!("{}/{}", object.stem, object.name);
         files.insert(format!("{path}.diag"), reading(&object).into_bytes());
         files.insert(format!("{path}.cbor"), object.bytes);
@@ -32,7 +32,9 @@ fn generated() -> BTreeMap<String, Vec<u8>> {
         let text = format!("expect: {expect}\nread as: {}\n\n{}", case.reader, hex_lines(&case.bytes));
         files.insert(format!("{}/rejected/{}.txt", case.stem, case.name), text.into_bytes());
     }
-    files.insert("config/tiny.toml".into(), gpt2::TINY_TOML.into());
+    for (name, text) in network::tomls() {
+        files.insert(format!("config/{name}.toml"), text.into_bytes());
+    }
     for (name, text) in refused_tomls() {
         let expect = Config::from_toml(&text).unwrap_err().to_string().replace('\n', "\n#         ");
         files.insert(
@@ -92,12 +94,14 @@ fn entries(sample: &Sample) -> String {
     text
 }
 
-/// Configs that are refused, one failure each, made from the accepted one.
+/// Configs that are refused, one failure each, made from the accepted ones.
 fn refused_tomls() -> Vec<(&'static str, String)> {
-    let replaced = |from: &str, to: &str| {
-        assert_eq!(gpt2::TINY_TOML.matches(from).count(), 1, "{from}");
-        gpt2::TINY_TOML.replace(from, to)
+    let change = |text: &str, from: &str, to: &str| {
+        assert_eq!(text.matches(from).count(), 1, "{from}");
+        text.replace(from, to)
     };
+    let replaced = |from: &str, to: &str| change(network::TINY_TOML, from, to);
+    let llama = |from: &str, to: &str| change(network::LLAMA_TOML, from, to);
     vec![
         ("unknown_key", replaced("steps = 3", "steps = 3\nstep = 3")),
         ("unknown_key_in_model", replaced("n_layer = 2", "n_layer = 2\nn_layers = 2")),
@@ -108,19 +112,42 @@ fn refused_tomls() -> Vec<(&'static str, String)> {
         ("no_steps", replaced("steps = 3", "steps = 0")),
         ("devices_not_a_power_of_two", replaced("devices_max = 2", "devices_max = 3")),
         ("devices_that_do_not_divide", replaced("leaves = 4", "leaves = 5")),
-        ("another_model", replaced("\"gpt2\"", "\"llama\"")),
+        ("another_model", replaced("\"gpt2\"", "\"mamba\"")),
+        ("no_model_type", replaced("model_type = \"gpt2\"\n", "")),
         ("another_activation", replaced("gelu_new", "relu")),
+        ("dropout", replaced("n_layer = 2", "n_layer = 2\nresid_pdrop = 0.1")),
         ("heads_that_do_not_divide", replaced("n_head = 2", "n_head = 3")),
         ("longer_than_positions", replaced("length = 4", "length = 7")),
         ("seed_and_snapshot", replaced("seed = 1\n", "seed = 1\nsnapshot = \"a.safetensors\"\n")),
         ("neither_seed_nor_snapshot", replaced("seed = 1\n", "")),
         ("tokenizer_for_tokens", replaced("format = \"llmc\"", "format = \"llmc\"\ntokenizer = \"bytes\"")),
         ("no_files", replaced("files = [\"tokens.bin\"]", "files = []")),
-        ("another_optimizer", replaced("\"adamw\"", "\"sgd\"")),
+        ("another_optimizer", replaced("\"adamw\"", "\"lion\"")),
+        ("adamw_without_beta2", replaced("beta2 = 0.95\n", "")),
+        ("momentum_for_adamw", replaced("beta2 = 0.95", "beta2 = 0.95\nmomentum = 0.9")),
+        ("nesterov_for_adamw", replaced("beta2 = 0.95", "beta2 = 0.95\nnesterov = true")),
         ("beta_of_one", replaced("beta1 = 0.9", "beta1 = 1.0")),
         ("rate_not_a_number", replaced("learning_rate = 1e-3", "learning_rate = nan")),
         ("warmup_beyond_the_steps", replaced("warmup_steps = 1", "warmup_steps = 4")),
         ("name_with_a_control_character", replaced("name = \"tiny\"", "name = \"a\\u0007\"")),
+        ("llama_key_of_gpt2", llama("hidden_size = 10", "n_embd = 10")),
+        ("llama_typo", llama("num_key_value_heads", "num_kv_heads")),
+        (
+            "llama_scaled_rope",
+            llama("rope_theta", "rope_scaling = {type = \"linear\", factor = 2.0}\nrope_theta"),
+        ),
+        ("llama_attention_bias", llama("rope_theta", "attention_bias = true\nrope_theta")),
+        ("llama_another_activation", llama("silu", "gelu")),
+        ("llama_kv_heads_that_do_not_divide", llama("num_key_value_heads = 2", "num_key_value_heads = 3")),
+        ("llama_no_kv_heads", llama("num_key_value_heads = 2", "num_key_value_heads = 0")),
+        ("llama_heads_that_do_not_divide", llama("head_dim = 6\n", "")),
+        ("llama_odd_head", llama("head_dim = 6", "head_dim = 5")),
+        ("llama_theta_below_one", llama("500000.0", "0.5")),
+        ("llama_config_and_keys", llama("vocab_size = 11", "vocab_size = 11\nconfig = \"config.json\"")),
+        ("group_without_patterns", llama("[\"*.mlp.*\"]", "[]")),
+        ("group_with_a_blank_pattern", llama("*.mlp.*", "mlp gate")),
+        ("group_with_an_unknown_key", llama("learning_rate_factor = 0.5", "learning_rate = 0.5")),
+        ("group_with_a_negative_factor", llama("learning_rate_factor = 0.5", "learning_rate_factor = -0.5")),
     ]
 }
 
@@ -256,18 +283,20 @@ fn every_refused_config_fails_for_its_own_reason() {
     assert!(cases.len() > 20);
     for (path, text) in cases {
         let text = String::from_utf8(text).unwrap();
-        let (header, config) = text.split_once("\n# A GPT-2").unwrap();
+        let (header, config) = text.split_once("\n# A ").unwrap();
         let expect = header.strip_prefix("# expect: ").unwrap().replace("\n#         ", "\n");
-        let config = format!("# A GPT-2{config}");
+        let config = format!("# A {config}");
         assert_eq!(Config::from_toml(&config).unwrap_err().to_string(), expect, "{path}");
     }
 }
 
 /// Lists every kind once, so that a kind without a fixture is noticed.
 #[test]
-fn the_two_plans_use_every_kind() {
+fn the_plans_use_every_kind() {
     let sample = sample();
-    let plans = [&sample.plan, &small_plan::plan()].map(Clone::clone);
+    let config = Config::from_toml(network::LLAMA_TOML).unwrap();
+    let llama = network::plan(&config, objects::TOKENS, sample.plan.data.dataset);
+    let plans = [sample.plan, llama];
     for (kind, name) in schemas::plan::Kind::ALL {
         let used = plans.iter().any(|plan| plan.operations.iter().any(|operation| operation.kind == kind));
         assert!(used, "{name}");

@@ -9,6 +9,7 @@
 use crate::reference::attention::Head;
 use crate::reference::matmul::View;
 use crate::reference::{activation, adamw, attention, clip, embedding, loss, matmul, norm, reduce, residual};
+use crate::reference::{rmsnorm, rope, sgd, swiglu};
 use crate::simd;
 use std::fmt;
 use std::str::FromStr;
@@ -159,6 +160,7 @@ dispatch! {
     );
     loops embedding::embedding_backward_tokens(tokens: &[u32], d_out: &[f32], channels: usize, d_wte: &mut [f32]);
     loops embedding::embedding_backward_positions(d_out: &[f32], times: usize, channels: usize, d_wpe: &mut [f32]);
+    loops embedding::token_embedding_forward(tokens: &[u32], table: &[f32], channels: usize, out: &mut [f32]);
     loops norm::layernorm_forward(
         x: &[f32], gain: &[f32], bias: &[f32], inv_c: f32, eps: f32,
         y: &mut [f32], mean: &mut [f32], rstd: &mut [f32]
@@ -169,6 +171,15 @@ dispatch! {
     loops norm::layernorm_backward_parameters(
         d_y: &[f32], x: &[f32], mean: &[f32], rstd: &[f32], d_gain: &mut [f32], d_bias: &mut [f32]
     );
+    loops rmsnorm::rmsnorm_forward(
+        x: &[f32], gain: &[f32], inv_c: f32, eps: f32, y: &mut [f32], rstd: &mut [f32]
+    );
+    loops rmsnorm::rmsnorm_backward_input(
+        d_y: &[f32], x: &[f32], gain: &[f32], rstd: &[f32], inv_c: f32, d_x: &mut [f32]
+    );
+    loops rmsnorm::rmsnorm_backward_gain(d_y: &[f32], x: &[f32], rstd: &[f32], d_gain: &mut [f32]);
+    loops rope::rope_forward(x: &[f32], cos: &[f32], sin: &[f32], half: usize, width: usize, y: &mut [f32]);
+    loops rope::rope_backward(d_y: &[f32], cos: &[f32], sin: &[f32], half: usize, width: usize, d_x: &mut [f32]);
     loops attention::attention_forward(head: Head, o: &mut [f32], max: &mut [f32], sum: &mut [f32]);
     loops attention::attention_backward(
         head: Head, o: &[f32], d_o: &[f32], max: &[f32], sum: &[f32],
@@ -176,6 +187,8 @@ dispatch! {
     );
     loops activation::gelu_forward(x: &[f32], y: &mut [f32]);
     loops activation::gelu_backward_input(x: &[f32], d_y: &[f32], d_x: &mut [f32]);
+    loops swiglu::swiglu_forward(gate: &[f32], up: &[f32], y: &mut [f32]);
+    loops swiglu::swiglu_backward(d_y: &[f32], gate: &[f32], up: &[f32], d_gate: &mut [f32], d_up: &mut [f32]);
     loops loss::cross_entropy_forward(
         logits: &[f32], targets: &[u32], vocabulary: usize, loss: &mut [f32], max: &mut [f32], sum: &mut [f32]
     );
@@ -192,4 +205,5 @@ dispatch! {
         constants: adamw::AdamwConstants, scale: f32, gradient: &[f32],
         p: &mut [f32], m: &mut [f32], v: &mut [f32]
     );
+    loops sgd::sgd(constants: sgd::SgdConstants, scale: f32, gradient: &[f32], p: &mut [f32], m: &mut [f32]);
 }

@@ -7,7 +7,7 @@ use crate::operation::{Call, Input, Words};
 use crate::reference::loss::mean_loss;
 use crate::update::spans;
 use schemas::fold::Fold;
-use schemas::plan::{Kind, Operand, Plan};
+use schemas::plan::{Kind, Operand, Plan, Table};
 use std::ops::Range;
 
 /// Sees every f32 output of a leaf before its fold, by tap index. A simulated device changes a word here to
@@ -32,6 +32,8 @@ pub struct Executor<'a> {
     plan: &'a Plan,
     backend: Backend,
     tables: &'a FoldTables,
+    /// The plan's constant tensors.
+    constants: Vec<Vec<f32>>,
     spans: Vec<Range<usize>>,
     /// Tensors that no operation after this one reads, by operation.
     last_read: Vec<Vec<usize>>,
@@ -57,7 +59,9 @@ impl<'a> Executor<'a> {
         }
         let mut last_read = vec![vec![]; plan.operations.len()];
         last.into_iter().enumerate().for_each(|(tensor, index)| last_read[index].push(tensor));
-        Executor { plan, backend, tables, spans: spans(plan), last_read }
+        let values = |table: &Table| table.words.iter().map(|word| f32::from_bits(*word)).collect();
+        let constants = plan.tables.iter().map(values).collect();
+        Executor { plan, backend, tables, constants, spans: spans(plan), last_read }
     }
 
     /// Runs one leaf on its tokens and targets, [N] each.
@@ -114,10 +118,11 @@ impl<'a> Executor<'a> {
         outputs.into_iter().map(Words::F32).collect()
     }
 
-    fn load<'m>(&self, memory: &'m Memory, operand: Operand) -> Input<'m> {
+    fn load<'m>(&'m self, memory: &'m Memory, operand: Operand) -> Input<'m> {
         match operand {
             Operand::Parameter(index) => Input::F32(&memory.parameters[self.spans[index].clone()]),
             Operand::Gradient(index) => Input::F32(&memory.gradient[self.spans[index].clone()]),
+            Operand::Table(index) => Input::F32(&self.constants[index]),
             Operand::Tensor(index) => match memory.tensors[index].as_ref() {
                 Some(Words::F32(words)) => Input::F32(words),
                 Some(Words::U32(words)) => Input::U32(words),
@@ -128,7 +133,7 @@ impl<'a> Executor<'a> {
 
     fn store(&self, memory: &mut Memory, operand: Operand, words: Words) {
         match operand {
-            Operand::Parameter(_) => panic!("execute: an operation writes a parameter"),
+            Operand::Parameter(_) | Operand::Table(_) => panic!("execute: an operation writes a constant"),
             Operand::Gradient(index) => {
                 memory.gradient[self.spans[index].clone()].copy_from_slice(words.f32());
             }

@@ -10,13 +10,22 @@ mod loss;
 mod matmul;
 mod norm;
 mod peak;
+mod rope;
+mod swiglu;
 
-pub use attention::{AttentionShape, attention_backward, attention_forward};
-pub use elements::{adamw, add, add_in_place, gelu_backward_input, gelu_forward, scale_in_place, square_sum};
+pub use attention::{
+    AttentionShape, attention_backward, attention_forward, grouped_attention_backward,
+    grouped_attention_forward,
+};
+pub use elements::{
+    adamw, add, add_in_place, gelu_backward_input, gelu_forward, scale_in_place, sgd, square_sum,
+};
 pub use loss::{cross_entropy_backward, cross_entropy_forward};
 pub use matmul::{linear, matmul};
-pub use norm::{layernorm_backward_input, layernorm_forward};
 pub use peak::fma_peak;
+pub use norm::{layernorm_backward_input, layernorm_forward, rmsnorm_backward_input, rmsnorm_forward};
+pub use rope::{rope_backward, rope_forward};
+pub use swiglu::{swiglu_backward, swiglu_forward};
 
 /// Words of a row-wise operation done by one task, at least one row.
 const ROW_WORDS: usize = 1 << 14;

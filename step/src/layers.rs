@@ -1,255 +1,90 @@
-//! The operations of a GPT-2, in order: what `plan` derives, one function per part of the network.
+//! From a model's dimensions to a plan's lists: what every network shares, and one file for each.
+
+pub mod gpt2;
+pub mod llama;
 
 use schemas::checksum::Dtype;
-use schemas::plan::{Dimensions, Kind, Operand, Operation, Parameter, Tensor};
+use schemas::plan::{Dimensions, Kind, Operand, Operation, Parameter, Table, Tensor};
+
+/// The lists of a plan.
+#[derive(Default)]
+pub struct Lists {
+    /// In registered order.
+    pub parameters: Vec<Parameter>,
+    /// Constant tensors.
+    pub tables: Vec<Table>,
+    /// In the order in which operations write them.
+    pub tensors: Vec<Tensor>,
+    /// In the order in which they run.
+    pub operations: Vec<Operation>,
+}
 
 /// Collects a plan's lists while the network is walked.
-pub struct Builder {
+struct Builder {
     dimensions: Dimensions,
+    /// The bits added to a variance.
     norm_epsilon: u32,
-    parameters: Vec<Parameter>,
-    tensors: Vec<Tensor>,
-    operations: Vec<Operation>,
+    lists: Lists,
 }
 
-/// A weight with its bias, or a gain with its bias: the bias is registered right after.
-#[derive(Clone, Copy)]
-struct Pair(usize);
-
-impl Pair {
-    fn parameters(self) -> [Operand; 2] {
-        [Operand::Parameter(self.0), Operand::Parameter(self.0 + 1)]
-    }
-
-    fn gradients(self) -> [Operand; 2] {
-        [Operand::Gradient(self.0), Operand::Gradient(self.0 + 1)]
-    }
-}
-
-/// A layer normalisation and what its backward pass reads.
-#[derive(Clone, Copy)]
-struct Norm {
-    pair: Pair,
-    input: Operand,
-    out: Operand,
-    mean: Operand,
-    rstd: Operand,
-}
-
-/// A linear layer and what its backward pass reads.
-#[derive(Clone, Copy)]
-struct Linear {
-    pair: Pair,
-    input: Operand,
-    out: Operand,
-}
-
-/// A block's forward pass, as its backward pass needs it.
-struct Block {
-    norm1: Norm,
-    qkv: Linear,
-    attention: [Operand; 3],
-    projection: Linear,
-    norm2: Norm,
-    expand: Linear,
-    contract: Linear,
-}
+/// Where the head's part of the token table's gradient stands, if the head is the table.
+type TiedPart = Option<Operand>;
 
 impl Builder {
-    /// A builder for `dimensions`; `norm_epsilon` is the bits added to a variance.
-    pub fn new(dimensions: Dimensions, norm_epsilon: u32) -> Builder {
-        Builder { dimensions, norm_epsilon, parameters: vec![], tensors: vec![], operations: vec![] }
+    fn new(dimensions: Dimensions, norm_epsilon: u32) -> Builder {
+        Builder { dimensions, norm_epsilon, lists: Lists::default() }
     }
 
-    /// Parameters in registered order, tensors, operations.
-    pub fn build(mut self) -> (Vec<Parameter>, Vec<Tensor>, Vec<Operation>) {
-        let d = self.dimensions;
-        let (n, c, v) = (d.rows(), d.channels, d.vocabulary);
-        let wte = self.parameter("transformer.wte.weight", &[v, c]);
-        let wpe = self.parameter("transformer.wpe.weight", &[d.positions, c]);
-
-        let tokens = self.tensor("tokens", Dtype::U32, &[n]);
-        let targets = self.tensor("targets", Dtype::U32, &[n]);
+    /// The leaf's tokens and targets.
+    fn window(&mut self) -> [Operand; 2] {
+        let rows = [self.dimensions.rows()];
+        let [tokens, targets] = ["tokens", "targets"].map(|name| self.tensor(name, Dtype::U32, &rows));
         self.operation("window", Kind::Window, &[], &[tokens, targets], &[]);
-        let mut stream = self.activation("embedding.out", &[n, c]);
-        let tables = [tokens, Operand::Parameter(wte), Operand::Parameter(wpe)];
-        self.operation("forward.embedding", Kind::Embedding, &tables, &[stream], &[]);
-        let mut blocks = Vec::new();
-        for layer in 0..d.layers {
-            let block = self.block_forward(layer, stream);
-            stream = self.last_output();
-            blocks.push(block);
-        }
-        let pair = self.pair("transformer.ln_f", &[c]);
-        let norm = self.norm_forward("norm_final", pair, stream);
-        let [logits, max, sum] = self.loss_forward(wte, norm.out, targets);
-
-        let [d_logits, d_norm, d_wte_head, d_wte_embedding] = [
-            ("d_logits", [n, v]),
-            ("d_norm_final.out", [n, c]),
-            ("d_wte.head", [v, c]),
-            ("d_wte.embedding", [v, c]),
-        ]
-        .map(|(name, shape)| self.activation(name, &shape));
-        let inverse_n = (1.0 / n as f64) as f32;
-        let inputs = [logits, targets, max, sum];
-        self.operation(
-            "backward.loss",
-            Kind::CrossEntropyBackward,
-            &inputs,
-            &[d_logits],
-            &[inverse_n.to_bits()],
-        );
-        let weight = Operand::Parameter(wte);
-        self.operation("backward.head.input", Kind::HeadBackwardInput, &[d_logits, weight], &[d_norm], &[]);
-        self.operation(
-            "backward.head.weight",
-            Kind::HeadBackwardWeight,
-            &[d_logits, norm.out],
-            &[d_wte_head],
-            &[],
-        );
-        let mut d_stream = self.norm_backward("norm_final", norm, d_norm);
-        for (layer, block) in blocks.iter().enumerate().rev() {
-            d_stream = self.block_backward(layer, block, d_stream);
-        }
-        let outputs = [d_wte_embedding, Operand::Gradient(wpe)];
-        self.operation("backward.embedding", Kind::EmbeddingBackward, &[tokens, d_stream], &outputs, &[]);
-        // The table is used twice, so its gradient is a sum: the head's part is the left one.
-        let parts = [d_wte_head, d_wte_embedding];
-        self.operation("backward.tied", Kind::Add, &parts, &[Operand::Gradient(wte)], &[]);
-        (self.parameters, self.tensors, self.operations)
+        [tokens, targets]
     }
 
-    fn block_forward(&mut self, layer: u64, stream: Operand) -> Block {
-        let Dimensions { channels: c, inner, .. } = self.dimensions;
-        let (d, h) = (self.dimensions, format!("transformer.h.{layer}"));
-        let name = |part: &str| format!("layer{layer}.{part}");
-
-        let pair = self.pair(&format!("{h}.ln_1"), &[c]);
-        let norm1 = self.norm_forward(&name("norm1"), pair, stream);
-        let pair = self.pair(&format!("{h}.attn.c_attn"), &[c, 3 * c]);
-        let qkv = self.linear_forward(&name("attention.qkv"), pair, norm1.out);
-        let heads = [d.batch, d.heads, d.time];
-        let attention = [
-            self.activation(&name("attention.out"), &[d.rows(), c]),
-            self.activation(&name("attention.max"), &heads),
-            self.activation(&name("attention.sum"), &heads),
-        ];
-        let scale = [self.attention_scale()];
-        let operation = format!("forward.{}", name("attention"));
-        self.operation(&operation, Kind::Attention, &[qkv.out], &attention, &scale);
-        let pair = self.pair(&format!("{h}.attn.c_proj"), &[c, c]);
-        let projection = self.linear_forward(&name("attention.projection"), pair, attention[0]);
-        let middle = self.add(
-            &format!("forward.{}", name("residual1")),
-            &name("residual1.out"),
-            stream,
-            projection.out,
-        );
-
-        let pair = self.pair(&format!("{h}.ln_2"), &[c]);
-        let norm2 = self.norm_forward(&name("norm2"), pair, middle);
-        let pair = self.pair(&format!("{h}.mlp.c_fc"), &[c, inner]);
-        let expand = self.linear_forward(&name("mlp.expand"), pair, norm2.out);
-        let gelu = self.activation(&name("mlp.gelu.out"), &[d.rows(), inner]);
-        let operation = format!("forward.{}", name("mlp.gelu"));
-        self.operation(&operation, Kind::Gelu, &[expand.out], &[gelu], &[]);
-        let pair = self.pair(&format!("{h}.mlp.c_proj"), &[inner, c]);
-        let contract = self.linear_forward(&name("mlp.contract"), pair, gelu);
-        self.add(&format!("forward.{}", name("residual2")), &name("residual2.out"), middle, contract.out);
-        Block { norm1, qkv, attention, projection, norm2, expand, contract }
-    }
-
-    /// The gradient of a block's input from that of its output.
-    fn block_backward(&mut self, layer: usize, block: &Block, d_out: Operand) -> Operand {
-        let d = self.dimensions;
-        let name = |part: &str| format!("layer{layer}.{part}");
-
-        let d_gelu = self.linear_backward(&name("mlp.contract"), block.contract, d_out);
-        let d_expand = self.activation(&format!("d_{}", name("mlp.expand.out")), &[d.rows(), d.inner]);
-        let operation = format!("backward.{}", name("mlp.gelu"));
-        self.operation(&operation, Kind::GeluBackward, &[d_gelu, block.expand.out], &[d_expand], &[]);
-        let d_norm2 = self.linear_backward(&name("mlp.expand"), block.expand, d_expand);
-        let branch = self.norm_backward(&name("norm2"), block.norm2, d_norm2);
-        let d_middle = self.add(
-            &format!("backward.{}", name("residual2")),
-            &format!("d_{}", name("residual2.in")),
-            d_out,
-            branch,
-        );
-
-        let d_attention = self.linear_backward(&name("attention.projection"), block.projection, d_middle);
-        let d_qkv = self.activation(&format!("d_{}", name("attention.qkv.out")), &[d.rows(), 3 * d.channels]);
-        let [out, max, sum] = block.attention;
-        let inputs = [d_attention, block.qkv.out, out, max, sum];
-        let scale = [self.attention_scale()];
-        let operation = format!("backward.{}", name("attention"));
-        self.operation(&operation, Kind::AttentionBackward, &inputs, &[d_qkv], &scale);
-        let d_norm1 = self.linear_backward(&name("attention.qkv"), block.qkv, d_qkv);
-        let branch = self.norm_backward(&name("norm1"), block.norm1, d_norm1);
-        self.add(
-            &format!("backward.{}", name("residual1")),
-            &format!("d_{}", name("residual1.in")),
-            d_middle,
-            branch,
-        )
-    }
-
-    /// Logits by the tied table and the loss of each row: logits, and the max and sum of each row of them.
-    fn loss_forward(&mut self, wte: usize, x: Operand, targets: Operand) -> [Operand; 3] {
-        let (n, v) = (self.dimensions.rows(), self.dimensions.vocabulary);
+    /// Logits of `x` by the token table `table` or a weight of its own, the loss of each row, and the way back. The
+    /// gradient of `x` is returned, and that of the table where it is the head's.
+    fn head(&mut self, tied: bool, table: usize, x: Operand, targets: Operand) -> (Operand, TiedPart) {
+        let (n, c, v) = (self.dimensions.rows(), self.dimensions.channels, self.dimensions.vocabulary);
+        let weight = if tied { table } else { self.parameter("lm_head.weight", &[v, c]) };
         let logits = self.activation("logits", &[n, v]);
-        self.operation("forward.head", Kind::Head, &[x, Operand::Parameter(wte)], &[logits], &[]);
+        self.operation("forward.head", Kind::Project, &[x, Operand::Parameter(weight)], &[logits], &[]);
         let [loss, max, sum] = ["loss", "loss.max", "loss.sum"].map(|name| self.activation(name, &[n]));
         self.operation("forward.loss", Kind::CrossEntropy, &[logits, targets], &[loss, max, sum], &[]);
-        [logits, max, sum]
+
+        let d_logits = self.activation("d_logits", &[n, v]);
+        let inverse_n = ((1.0 / n as f64) as f32).to_bits();
+        let inputs = [logits, targets, max, sum];
+        self.operation("backward.loss", Kind::CrossEntropyBackward, &inputs, &[d_logits], &[inverse_n]);
+        let d_x = self.activation("d_norm_final.out", &[n, c]);
+        let inputs = [d_logits, Operand::Parameter(weight)];
+        self.operation("backward.head.input", Kind::ProjectBackwardInput, &inputs, &[d_x], &[]);
+        let part = tied.then(|| self.activation("d_table.head", &[v, c]));
+        let d_weight = [part.unwrap_or(Operand::Gradient(weight))];
+        self.operation("backward.head.weight", Kind::ProjectBackwardWeight, &[d_logits, x], &d_weight, &[]);
+        (d_x, part)
     }
 
-    fn norm_forward(&mut self, name: &str, pair: Pair, input: Operand) -> Norm {
-        let (n, c) = (self.dimensions.rows(), self.dimensions.channels);
-        let out = self.activation(&format!("{name}.out"), &[n, c]);
-        let mean = self.activation(&format!("{name}.mean"), &[n]);
-        let rstd = self.activation(&format!("{name}.rstd"), &[n]);
-        let [gain, bias] = pair.parameters();
-        let constants = [self.inverse_channels(), self.norm_epsilon];
-        let operation = format!("forward.{name}");
-        self.operation(&operation, Kind::Layernorm, &[input, gain, bias], &[out, mean, rstd], &constants);
-        Norm { pair, input, out, mean, rstd }
-    }
-
-    fn norm_backward(&mut self, name: &str, norm: Norm, d_out: Operand) -> Operand {
-        let (n, c) = (self.dimensions.rows(), self.dimensions.channels);
-        let d_in = self.activation(&format!("d_{name}.in"), &[n, c]);
-        let [gain, _] = norm.pair.parameters();
-        let [d_gain, d_bias] = norm.pair.gradients();
-        let inputs = [d_out, norm.input, norm.mean, norm.rstd, gain];
-        let constants = [self.inverse_channels()];
-        let operation = format!("backward.{name}");
-        self.operation(&operation, Kind::LayernormBackward, &inputs, &[d_in, d_gain, d_bias], &constants);
-        d_in
-    }
-
-    fn linear_forward(&mut self, name: &str, pair: Pair, input: Operand) -> Linear {
-        let outputs = *self.parameters[pair.0].shape.last().expect("layers: a weight has two dimensions");
-        let out = self.activation(&format!("{name}.out"), &[self.dimensions.rows(), outputs]);
-        let [weight, bias] = pair.parameters();
-        self.operation(&format!("forward.{name}"), Kind::Linear, &[input, weight, bias], &[out], &[]);
-        Linear { pair, input, out }
-    }
-
-    /// Three operations; the gradient of the layer's input is returned.
-    fn linear_backward(&mut self, name: &str, linear: Linear, d_out: Operand) -> Operand {
-        let inputs = self.parameters[linear.pair.0].shape[0];
-        let d_in = self.activation(&format!("d_{name}.in"), &[self.dimensions.rows(), inputs]);
-        let [weight, _] = linear.pair.parameters();
-        let [d_weight, d_bias] = linear.pair.gradients();
-        let name = format!("backward.{name}");
-        self.operation(&format!("{name}.input"), Kind::LinearBackwardInput, &[d_out, weight], &[d_in], &[]);
-        let operands = [linear.input, d_out];
-        self.operation(&format!("{name}.weight"), Kind::LinearBackwardWeight, &operands, &[d_weight], &[]);
-        self.operation(&format!("{name}.bias"), Kind::LinearBackwardBias, &[d_out], &[d_bias], &[]);
-        d_in
+    /// The gradient of the token table `table`, and of what else `kind` writes. A table that is also the head's weight
+    /// is used twice, so its gradient is a sum: the head's part is the left one.
+    fn embedding_backward(
+        &mut self,
+        kind: Kind,
+        inputs: [Operand; 2],
+        table: usize,
+        others: &[Operand],
+        head: TiedPart,
+    ) {
+        let (v, c) = (self.dimensions.vocabulary, self.dimensions.channels);
+        let part = head.map(|_| self.activation("d_table.embedding", &[v, c]));
+        let mut outputs = vec![part.unwrap_or(Operand::Gradient(table))];
+        outputs.extend(others);
+        self.operation("backward.embedding", kind, &inputs, &outputs, &[]);
+        if let (Some(head), Some(embedding)) = (head, part) {
+            let sum = [Operand::Gradient(table)];
+            self.operation("backward.tied", Kind::Add, &[head, embedding], &sum, &[]);
+        }
     }
 
     /// One add of the residual stream, the stream left.
@@ -264,25 +99,22 @@ impl Builder {
     }
 
     fn attention_scale(&self) -> u32 {
-        let head_size = (self.dimensions.channels / self.dimensions.heads) as f64;
-        ((1.0 / head_size.sqrt()) as f32).to_bits()
+        ((1.0 / (self.dimensions.head_size as f64).sqrt()) as f32).to_bits()
     }
 
     fn last_output(&self) -> Operand {
-        self.operations.last().expect("layers: an operation was added").outputs[0]
+        self.lists.operations.last().expect("layers: an operation was added").outputs[0]
     }
 
-    /// Registers a parameter; weight decay is for those with two dimensions.
+    /// Registers a parameter; its group is found when all are known.
     fn parameter(&mut self, name: &str, shape: &[u64]) -> usize {
-        self.parameters.push(Parameter { name: name.into(), shape: shape.into(), decay: shape.len() == 2 });
-        self.parameters.len() - 1
+        self.lists.parameters.push(Parameter { name: name.into(), shape: shape.into(), group: 0 });
+        self.lists.parameters.len() - 1
     }
 
-    /// Registers `<name>.weight` and `<name>.bias`.
-    fn pair(&mut self, name: &str, shape: &[u64]) -> Pair {
-        let weight = self.parameter(&format!("{name}.weight"), shape);
-        self.parameter(&format!("{name}.bias"), &shape[shape.len() - 1..]);
-        Pair(weight)
+    fn table(&mut self, name: &str, shape: &[u64], words: Vec<u32>) -> Operand {
+        self.lists.tables.push(Table { name: name.into(), shape: shape.into(), words });
+        Operand::Table(self.lists.tables.len() - 1)
     }
 
     fn activation(&mut self, name: &str, shape: &[u64]) -> Operand {
@@ -290,8 +122,8 @@ impl Builder {
     }
 
     fn tensor(&mut self, name: &str, dtype: Dtype, shape: &[u64]) -> Operand {
-        self.tensors.push(Tensor { name: name.into(), dtype, shape: shape.into() });
-        Operand::Tensor(self.tensors.len() - 1)
+        self.lists.tensors.push(Tensor { name: name.into(), dtype, shape: shape.into() });
+        Operand::Tensor(self.lists.tensors.len() - 1)
     }
 
     fn operation(
@@ -302,7 +134,7 @@ impl Builder {
         outputs: &[Operand],
         constants: &[u32],
     ) {
-        self.operations.push(Operation {
+        self.lists.operations.push(Operation {
             name: name.into(),
             kind,
             inputs: inputs.into(),

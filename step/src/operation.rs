@@ -81,7 +81,8 @@ impl<'a> Call<'a> {
             batches: d.batch as usize,
             times: d.time as usize,
             heads: d.heads as usize,
-            head_size: (d.channels / d.heads) as usize,
+            kv_heads: d.kv_heads as usize,
+            head_size: d.head_size as usize,
             scale: self.constant(0),
         }
     }
@@ -90,14 +91,23 @@ impl<'a> Call<'a> {
     pub fn run(&self, kind: Kind, outputs: &mut [Vec<f32>]) {
         match kind {
             Kind::Window => panic!("operation: a window is read, not computed"),
-            Kind::Embedding
-            | Kind::Layernorm
-            | Kind::Linear
-            | Kind::Attention
-            | Kind::Gelu
-            | Kind::Head
-            | Kind::CrossEntropy => self.forward(kind, outputs),
             Kind::Add => kernels::add(self.backend, self.f32(0), self.f32(1), one(outputs)),
+            Kind::Embedding
+            | Kind::TokenEmbedding
+            | Kind::Layernorm
+            | Kind::Rmsnorm
+            | Kind::Linear
+            | Kind::Project
+            | Kind::Rope
+            | Kind::Attention
+            | Kind::GroupedAttention
+            | Kind::Gelu
+            | Kind::Swiglu
+            | Kind::CrossEntropy => self.forward(kind, outputs),
+            Kind::ProjectBackwardInput | Kind::ProjectBackwardWeight => self.project(kind, one(outputs)),
+            Kind::LinearBackwardInput | Kind::LinearBackwardWeight | Kind::LinearBackwardBias => {
+                self.linear(kind, one(outputs));
+            }
             _ => self.backward(kind, outputs),
         }
     }
@@ -109,6 +119,17 @@ impl<'a> Call<'a> {
             (Kind::Embedding, [out]) => {
                 let (tokens, wte, wpe) = (self.u32(0), self.f32(1), self.f32(2));
                 dispatch::embedding_forward(backend, tokens, wte, wpe, d.time as usize, channels, out);
+            }
+            (Kind::TokenEmbedding, [out]) => {
+                dispatch::token_embedding_forward(backend, self.u32(0), self.f32(1), channels, out);
+            }
+            (Kind::Rmsnorm, [y, rstd]) => {
+                let (x, gain) = (self.f32(0), self.f32(1));
+                kernels::rmsnorm_forward(backend, x, gain, self.constant(0), self.constant(1), y, rstd);
+            }
+            (Kind::Rope, [y]) => {
+                let (half, width) = (d.head_size as usize / 2, y.len() / d.rows() as usize);
+                kernels::rope_forward(backend, self.f32(0), self.f32(1), self.f32(2), half, width, y);
             }
             (Kind::Layernorm, [y, mean, rstd]) => {
                 let (x, gain, bias) = (self.f32(0), self.f32(1), self.f32(2));
@@ -124,10 +145,16 @@ impl<'a> Call<'a> {
             (Kind::Attention, [out, max, sum]) => {
                 kernels::attention_forward(backend, self.attention(), self.f32(0), out, max, sum);
             }
+            (Kind::GroupedAttention, [out, max, sum]) => {
+                let [q, k, v] = [0, 1, 2].map(|index| self.f32(index));
+                kernels::grouped_attention_forward(backend, self.attention(), q, k, v, out, max, sum);
+            }
             (Kind::Gelu, [y]) => kernels::gelu_forward(backend, self.f32(0), y),
-            (Kind::Head, [logits]) => {
-                let table = View::transposed(self.f32(1), channels);
-                kernels::linear(backend, self.f32(0), table, channels, None, vocabulary, logits);
+            (Kind::Swiglu, [y]) => kernels::swiglu_forward(backend, self.f32(0), self.f32(1), y),
+            (Kind::Project, [out]) => {
+                let (x, weight) = (self.f32(0), self.f32(1));
+                let (inputs, width) = (x.len() / d.rows() as usize, out.len() / d.rows() as usize);
+                kernels::linear(backend, x, View::transposed(weight, inputs), inputs, None, width, out);
             }
             (Kind::CrossEntropy, [loss, max, sum]) => {
                 kernels::cross_entropy_forward(backend, self.f32(0), self.u32(1), vocabulary, loss, max, sum);
@@ -145,45 +172,24 @@ impl<'a> Call<'a> {
                 let inv_n = self.constant(0);
                 kernels::cross_entropy_backward(backend, logits, targets, max, sum, vocabulary, inv_n, out);
             }
-            (Kind::HeadBackwardInput, [out]) => {
-                let (d_logits, table) =
-                    (View::rows(self.f32(0), vocabulary), View::rows(self.f32(1), channels));
-                kernels::matmul(backend, d_logits, table, vocabulary, channels, out);
-            }
-            (Kind::HeadBackwardWeight, [out]) => {
-                let d_logits = View::transposed(self.f32(0), vocabulary);
-                kernels::matmul(backend, d_logits, View::rows(self.f32(1), channels), rows, channels, out);
-            }
             (Kind::LayernormBackward, [d_x, d_gain, d_bias]) => {
                 let [d_y, x, mean, rstd, gain] = [0, 1, 2, 3, 4].map(|index| self.f32(index));
                 kernels::layernorm_backward_input(backend, d_y, x, gain, mean, rstd, self.constant(0), d_x);
                 dispatch::layernorm_backward_parameters(backend, d_y, x, mean, rstd, d_gain, d_bias);
             }
-            (Kind::LinearBackwardInput, [out]) => {
-                let (d_y, weight) = (self.f32(0), self.f32(1));
-                let (inputs, width) = (out.len() / rows, d_y.len() / rows);
-                kernels::matmul(
-                    backend,
-                    View::rows(d_y, width),
-                    View::transposed(weight, width),
-                    width,
-                    inputs,
-                    out,
-                );
+            (Kind::RmsnormBackward, [d_x, d_gain]) => {
+                let [d_y, x, rstd, gain] = [0, 1, 2, 3].map(|index| self.f32(index));
+                kernels::rmsnorm_backward_input(backend, d_y, x, gain, rstd, self.constant(0), d_x);
+                dispatch::rmsnorm_backward_gain(backend, d_y, x, rstd, d_gain);
             }
-            (Kind::LinearBackwardWeight, [out]) => {
-                let (x, d_y) = (self.f32(0), self.f32(1));
-                let (inputs, width) = (x.len() / rows, d_y.len() / rows);
-                kernels::matmul(
-                    backend,
-                    View::transposed(x, inputs),
-                    View::rows(d_y, width),
-                    rows,
-                    width,
-                    out,
-                );
+            (Kind::RopeBackward, [d_x]) => {
+                let (half, width) = (d.head_size as usize / 2, d_x.len() / rows);
+                kernels::rope_backward(backend, self.f32(0), self.f32(1), self.f32(2), half, width, d_x);
             }
-            (Kind::LinearBackwardBias, [out]) => dispatch::column_sums(backend, self.f32(0), out),
+            (Kind::SwigluBackward, [d_gate, d_up]) => {
+                let [d_y, gate, up] = [0, 1, 2].map(|index| self.f32(index));
+                kernels::swiglu_backward(backend, d_y, gate, up, d_gate, d_up);
+            }
             (Kind::GeluBackward, [out]) => {
                 kernels::gelu_backward_input(backend, self.f32(1), self.f32(0), out);
             }
@@ -191,12 +197,57 @@ impl<'a> Call<'a> {
                 let [d_o, qkv, o, max, sum] = [0, 1, 2, 3, 4].map(|index| self.f32(index));
                 kernels::attention_backward(backend, self.attention(), qkv, o, d_o, max, sum, out);
             }
+            (Kind::GroupedAttentionBackward, [d_q, d_k, d_v]) => {
+                let [d_o, q, k, v, o, max, sum] = [0, 1, 2, 3, 4, 5, 6].map(|index| self.f32(index));
+                let shape = self.attention();
+                kernels::grouped_attention_backward(backend, shape, q, k, v, o, d_o, max, sum, d_q, d_k, d_v);
+            }
+            (Kind::TokenEmbeddingBackward, [d_table]) => {
+                let (tokens, d_x) = (self.u32(0), self.f32(1));
+                dispatch::embedding_backward_tokens(backend, tokens, d_x, channels, d_table);
+            }
             (Kind::EmbeddingBackward, [d_wte, d_wpe]) => {
                 let (tokens, d_x) = (self.u32(0), self.f32(1));
                 dispatch::embedding_backward_tokens(backend, tokens, d_x, channels, d_wte);
                 dispatch::embedding_backward_positions(backend, d_x, d.time as usize, channels, d_wpe);
             }
             (kind, outputs) => panic!("operation: {kind:?} does not have {} outputs", outputs.len()),
+        }
+    }
+
+    /// Gradients of x . w^T, with w [O, I].
+    fn project(&self, kind: Kind, out: &mut [f32]) {
+        let (backend, rows, d_y) = (self.backend, self.dimensions.rows() as usize, self.f32(0));
+        let outputs = d_y.len() / rows;
+        if kind == Kind::ProjectBackwardInput {
+            let inputs = out.len() / rows;
+            let weight = View::rows(self.f32(1), inputs);
+            kernels::matmul(backend, View::rows(d_y, outputs), weight, outputs, inputs, out);
+        } else {
+            let x = self.f32(1);
+            let inputs = x.len() / rows;
+            let d_y = View::transposed(d_y, outputs);
+            kernels::matmul(backend, d_y, View::rows(x, inputs), rows, inputs, out);
+        }
+    }
+
+    /// Gradients of x . w + bias, with w [I, O].
+    fn linear(&self, kind: Kind, out: &mut [f32]) {
+        let (backend, rows) = (self.backend, self.dimensions.rows() as usize);
+        match kind {
+            Kind::LinearBackwardInput => {
+                let (d_y, weight) = (self.f32(0), self.f32(1));
+                let (inputs, width) = (out.len() / rows, d_y.len() / rows);
+                let weight = View::transposed(weight, width);
+                kernels::matmul(backend, View::rows(d_y, width), weight, width, inputs, out);
+            }
+            Kind::LinearBackwardWeight => {
+                let (x, d_y) = (self.f32(0), self.f32(1));
+                let (inputs, width) = (x.len() / rows, d_y.len() / rows);
+                let x = View::transposed(x, inputs);
+                kernels::matmul(backend, x, View::rows(d_y, width), rows, width, out);
+            }
+            _ => dispatch::column_sums(backend, self.f32(0), out),
         }
     }
 }

@@ -19,3 +19,7 @@ pub mod matmul;
 pub mod norm;
 pub mod reduce;
 pub mod residual;
+pub mod rmsnorm;
+pub mod rope;
+pub mod sgd;
+pub mod swiglu;

@@ -6,8 +6,8 @@
 //! differ in the last place between machines, and a step derived on one could then not be derived on the
 //! other.
 
-use schemas::config::Optimizer;
-use schemas::plan::StepConstants;
+use schemas::config::optimizer::Optimizer;
+use schemas::plan::{Corrections, GroupStep};
 
 /// Coefficients of cos(pi/2 y) in powers of y^2: (-1)^k (pi/2)^(2k) / (2k)!. The first left out is below
 /// 2e-17.
@@ -50,21 +50,39 @@ pub fn learning_rate(optimizer: &Optimizer, step: u64, steps: u64) -> f64 {
     highest * (optimizer.final_fraction + (1.0 - optimizer.final_fraction) * remaining)
 }
 
-/// The constants of steps 0 to `steps` - 1.
-pub fn step_constants(optimizer: &Optimizer, steps: u64) -> Vec<StepConstants> {
+/// What a group of parameters has of its own.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Multiplies the learning rate.
+    pub factor: f64,
+    /// Weight decay.
+    pub weight_decay: f64,
+}
+
+fn bits(value: f64) -> u32 {
+    (value as f32).to_bits()
+}
+
+/// A group's constants of steps 0 to `steps` - 1. AdamW's decay is a factor of the parameter, SGD's one of what joins
+/// the gradient.
+pub fn group_steps(optimizer: &Optimizer, group: Settings, steps: u64) -> Vec<GroupStep> {
+    let decoupled = optimizer.kind == "adamw";
+    let at = |step| {
+        let rate = learning_rate(optimizer, step, steps) * group.factor;
+        let decay = if decoupled { 1.0 - rate * group.weight_decay } else { group.weight_decay };
+        GroupStep { learning_rate: bits(rate), decay: bits(decay) }
+    };
+    (0..steps).map(at).collect()
+}
+
+/// The bias corrections of steps 0 to `steps` - 1.
+pub fn corrections(beta1: f64, beta2: f64, steps: u64) -> Vec<Corrections> {
     let (mut power1, mut power2) = (1.0_f64, 1.0_f64);
-    let bits = |value: f64| (value as f32).to_bits();
     (0..steps)
-        .map(|step| {
-            power1 *= optimizer.beta1;
-            power2 *= optimizer.beta2;
-            let rate = learning_rate(optimizer, step, steps);
-            StepConstants {
-                learning_rate: bits(rate),
-                decay: bits(1.0 - rate * optimizer.weight_decay),
-                first_correction: bits(1.0 / (1.0 - power1)),
-                second_correction: bits(1.0 / (1.0 - power2)),
-            }
+        .map(|_| {
+            power1 *= beta1;
+            power2 *= beta2;
+            Corrections { first: bits(1.0 / (1.0 - power1)), second: bits(1.0 / (1.0 - power2)) }
         })
         .collect()
 }
@@ -77,14 +95,17 @@ mod tests {
         Optimizer {
             kind: "adamw".into(),
             learning_rate: 1.0,
-            beta1: 0.9,
-            beta2: 0.95,
-            epsilon: 1e-8,
+            beta1: Some(0.9),
+            beta2: Some(0.95),
+            epsilon: Some(1e-8),
+            momentum: None,
+            nesterov: None,
             weight_decay: 0.1,
             clip: None,
             schedule: schedule.into(),
             warmup_steps: 4,
             final_fraction: 0.1,
+            groups: vec![],
         }
     }
 
@@ -112,9 +133,9 @@ mod tests {
 
     #[test]
     fn corrections_follow_the_powers_over_many_steps() {
-        for (step, constants) in step_constants(&optimizer("constant"), 300).iter().enumerate() {
+        for (step, constants) in corrections(0.9, 0.95, 300).iter().enumerate() {
             let exact = 1.0 / (1.0 - 0.95_f64.powi(step as i32 + 1));
-            assert_eq!(constants.second_correction, (exact as f32).to_bits(), "step {step}");
+            assert_eq!(constants.second, (exact as f32).to_bits(), "step {step}");
         }
     }
 }

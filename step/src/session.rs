@@ -243,7 +243,7 @@ impl<'a> Session<'a> {
         if found.iter().any(|found| *found as u64 != expected) {
             return Err(SessionError::StateSize { expected, found });
         }
-        let steps = self.plan.update.steps.len();
+        let steps = self.plan.update.steps();
         if state.step >= steps as u64 {
             return Err(SessionError::PastEnd { steps, found: state.step });
         }

@@ -92,7 +92,7 @@ impl Setup {
         let format = Format::from_name(&config.data.format);
         let format = format.expect("setup: config lets no other data format pass");
         let files: Vec<PathBuf> = config.data.files.iter().map(|file| base.join(file)).collect();
-        let tokens = read_files(format, &files, config.model.vocab_size as u32)?;
+        let tokens = read_files(format, &files, config.model.vocabulary() as u32)?;
         let dataset = checksum_u32(&[tokens.len() as u64], &tokens);
         let plan = plan::derive(&config, tokens.len() as u64, dataset)
             .map_err(|source| SetupError::Plan { path: path.to_owned(), source })?;
@@ -137,7 +137,7 @@ fn memory_available() -> u64 {
 fn first_state(config: &Config, plan: &Plan, base: &Path) -> Result<State, SetupError> {
     let Some(file) = &config.state.snapshot else {
         let seed = config.state.seed.expect("setup: config lets no state without seed and snapshot pass");
-        return Ok(State::fresh(init::initial_parameters(plan, seed, config.model.initializer_range)));
+        return Ok(State::fresh(init::initial_parameters(plan, seed, config.model.initializer_range())));
     };
     let path = base.join(file);
     let state = snapshot::read(&path, &plan.parameters)?;

@@ -1,11 +1,12 @@
-//! What follows the gradient tree: one multiply by 1/leaves, the global norm, clipping and AdamW.
+//! What follows the gradient tree: one multiply by 1/leaves, the global norm, clipping and the optimizer.
 
 use crate::dispatch::Backend;
 use crate::kernels;
 use crate::reference::adamw::AdamwConstants;
 use crate::reference::clip::{ascending_sum, clip_scale};
+use crate::reference::sgd::SgdConstants;
 use crate::state::State;
-use schemas::plan::{Operand, Plan};
+use schemas::plan::{Operand, Plan, Rule};
 use std::ops::Range;
 
 /// Turns the tree's root into the reduced gradient, in place: times the committed bits of 1/leaves.
@@ -40,26 +41,37 @@ pub fn global_norm(backend: Backend, plan: &Plan, gradient: &[f32]) -> f32 {
 /// clipping.
 pub fn apply(backend: Backend, plan: &Plan, gradient: &[f32], state: &mut State) -> f32 {
     let update = &plan.update;
-    let step = update.steps[state.step as usize];
+    let at = state.step as usize;
     let norm = global_norm(backend, plan, gradient);
     let value = f32::from_bits;
     let scale = clip_scale(norm, value(update.clip), value(update.clip_epsilon));
     for (span, parameter) in spans(plan).into_iter().zip(&plan.parameters) {
-        let constants = AdamwConstants {
-            beta1: value(update.beta1),
-            one_minus_beta1: value(update.one_minus_beta1),
-            beta2: value(update.beta2),
-            one_minus_beta2: value(update.one_minus_beta2),
-            eps: value(update.epsilon),
-            correction1: value(step.first_correction),
-            correction2: value(step.second_correction),
-            rate: value(step.learning_rate),
-            decay: if parameter.decay { value(step.decay) } else { 1.0 },
-        };
+        let step = update.groups[parameter.group][at];
+        let (rate, decay) = (value(step.learning_rate), value(step.decay));
         let p = &mut state.parameters[span.clone()];
         let m = &mut state.first_moment[span.clone()];
-        let v = &mut state.second_moment[span.clone()];
-        kernels::adamw(backend, constants, scale, &gradient[span], p, m, v);
+        match &update.rule {
+            Rule::Adamw { beta1, one_minus_beta1, beta2, one_minus_beta2, epsilon, corrections } => {
+                let constants = AdamwConstants {
+                    beta1: value(*beta1),
+                    one_minus_beta1: value(*one_minus_beta1),
+                    beta2: value(*beta2),
+                    one_minus_beta2: value(*one_minus_beta2),
+                    eps: value(*epsilon),
+                    correction1: value(corrections[at].first),
+                    correction2: value(corrections[at].second),
+                    rate,
+                    decay,
+                };
+                let v = &mut state.second_moment[span.clone()];
+                kernels::adamw(backend, constants, scale, &gradient[span], p, m, v);
+            }
+            // The velocity is the first moment; the second stays as it is, +0 in every run that starts here.
+            Rule::Sgd { momentum, nesterov } => {
+                let constants = SgdConstants { momentum: value(*momentum), nesterov: *nesterov, rate, decay };
+                kernels::sgd(backend, constants, scale, &gradient[span], p, m);
+            }
+        }
     }
     state.step += 1;
     norm

@@ -76,7 +76,7 @@ pub fn check_plan(run: &Run, plan: &Plan) -> Result<(), PredictionError> {
     same("the plan's profile", run.profile.as_str(), &plan.profile)?;
     same("the plan's config digest", run.config, plan.config)?;
     same("the plan's data set", run.dataset, plan.data.dataset)?;
-    same("the plan's number of steps", run.steps, plan.update.steps.len() as u64)?;
+    same("the plan's number of steps", run.steps, plan.update.steps() as u64)?;
     same("the plan's number of leaves", run.leaves, plan.leaves)?;
     same("the plan's devices_max", run.devices_max, plan.devices_max)
 }

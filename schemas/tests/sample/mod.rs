@@ -4,7 +4,7 @@
 #![allow(dead_code)]
 
 pub mod diagnostic;
-pub mod gpt2;
+pub mod network;
 pub mod objects;
 pub mod rejected;
 pub mod small_plan;
@@ -99,6 +99,10 @@ pub fn all(sample: &Sample) -> Vec<Encoded> {
         encoded("verdict", "diverge", &diverging(sample)),
         encoded("bundle", "agree", &sample.bundle),
     ];
+    for (name, text) in network::tomls().into_iter().skip(1) {
+        let config = Config::from_toml(&text).unwrap();
+        list.push(with(encoded("config", name, &config), "config digest", config.digest().to_string()));
+    }
     let names = ["run", "prediction", "receipt-0", "receipt-1", "opening", "verdict"];
     list.extend(sample.statements.iter().zip(names).map(|(bytes, name)| {
         let opened = statement::Statement::open(bytes).unwrap();
@@ -106,6 +110,19 @@ pub fn all(sample: &Sample) -> Vec<Encoded> {
         Encoded { stem: "statement", name, bytes: bytes.clone(), read: open, digest }
     }));
     list
+}
+
+/// Plans of further configs: files, too long to flip every bit of.
+pub fn further(sample: &Sample) -> Vec<Encoded> {
+    let tomls = network::tomls().into_iter().skip(1);
+    tomls
+        .map(|(name, text)| {
+            let config = Config::from_toml(&text).unwrap();
+            let plan = network::plan(&config, objects::TOKENS, sample.plan.data.dataset);
+            let digest = Some(("plan digest", plan.digest().to_string()));
+            Encoded { digest, ..encoded("plan", name, &plan) }
+        })
+        .collect()
 }
 
 fn opening(sample: &Sample) -> Opening {

@@ -2,7 +2,7 @@
 //! are made up (`tensor::words`), since schemas does no arithmetic.
 
 use super::tensor::{checksum, fold, sum, words};
-use super::{gpt2, tree};
+use super::{network, tree};
 use schemas::attachment::AttachmentName;
 use schemas::bundle::{Bundle, Cover, ProvenEntry};
 use schemas::challenge::{challenge, chosen_step};
@@ -27,7 +27,7 @@ use schemas::verdict::{self, Verdict};
 /// The origin of the fixtures' log.
 pub const ORIGIN: &str = "fixtures.example/tallystick";
 /// Every token the fixtures' run reads: 41 of them, from the vocabulary of 11.
-const TOKENS: u64 = 41;
+pub const TOKENS: u64 = 41;
 
 /// Everything a run leaves behind.
 pub struct Sample {
@@ -60,10 +60,10 @@ pub fn key(role: &str) -> SecretKey {
 
 /// The whole sample.
 pub fn sample() -> Sample {
-    let config = Config::from_toml(gpt2::TINY_TOML).unwrap();
+    let config = Config::from_toml(network::TINY_TOML).unwrap();
     let tokens: Vec<u32> = words("tokens", TOKENS).into_iter().map(|word| word % 11).collect();
     let dataset = checksum(Dtype::U32, &[TOKENS], &tokens);
-    let plan = gpt2::plan(&config, TOKENS, dataset);
+    let plan = network::plan(&config, TOKENS, dataset);
     let run = run_of(&config, &plan);
     let steps = Steps { first: 0, end: config.steps };
     let (body, trace, meeting) = body_of(&run, &plan, steps);
@@ -231,7 +231,7 @@ fn receipt_of(
         }
     });
     let own_body = ReceiptBody { run: run.id(), rank, records: records.collect() };
-    let steps = Steps { first: 0, end: plan.update.steps.len() as u64 };
+    let steps = Steps { first: 0, end: plan.update.steps() as u64 };
     let asked = challenge(run.id(), checkpoint);
     let step = chosen_step(asked, steps);
     let receipt = Receipt {

@@ -213,15 +213,26 @@ fn statement_cases(sample: &Sample) -> Vec<Case> {
 
 fn plan_cases() -> Vec<Case> {
     let good = small_plan::plan().encode();
+    let set_in = set;
     let set = |path: &str, value: Value| set(&good, path, value);
+    let tables = |tables: &[(&str, u64)]| {
+        let table = |(name, words): &(&str, u64)| {
+            Value::map([
+                ("name", Value::text(*name)),
+                ("shape", numbers(&[2, 2])),
+                ("words", Value::Bytes(vec![0; 4 * *words as usize])),
+            ])
+        };
+        Value::Array(tables.iter().map(table).collect())
+    };
     let cases = [
         ("field_missing", without(&good, "", "leaves")),
         ("field_unknown", with(&good, "", "comment", Value::text("hello"))),
         ("config_too_short", set("config", Value::bytes([0; 31]))),
-        ("dimension_of_zero", set("dimensions", numbers(&[1, 2, 2, 3, 1, 1, 2, 0]))),
-        ("seven_dimensions", set("dimensions", numbers(&[1, 2, 2, 3, 1, 1, 2]))),
-        ("heads_that_do_not_divide", set("dimensions", numbers(&[1, 2, 2, 3, 1, 3, 2, 8]))),
-        ("time_beyond_positions", set("dimensions", numbers(&[1, 3, 2, 3, 1, 1, 2, 8]))),
+        ("dimension_of_zero", set("dimensions", numbers(&[1, 2, 2, 3, 1, 1, 2, 0, 1, 2]))),
+        ("nine_dimensions", set("dimensions", numbers(&[1, 2, 2, 3, 1, 1, 2, 8, 1]))),
+        ("heads_that_do_not_divide", set("dimensions", numbers(&[1, 2, 2, 3, 1, 3, 2, 8, 2, 2]))),
+        ("time_beyond_positions", set("dimensions", numbers(&[1, 3, 2, 3, 1, 1, 2, 8, 1, 2]))),
         ("devices_not_a_power_of_two", set("devices_max", Value::Uint(3))),
         ("devices_that_do_not_divide", set("devices_max", Value::Uint(2))),
         ("no_leaves", set("leaves", Value::Uint(0))),
@@ -231,7 +242,15 @@ fn plan_cases() -> Vec<Case> {
         ("shape_too_large", set("tensors/4/shape", numbers(&[1 << 38, 2]))),
         ("unknown_dtype", set("tensors/4/dtype", Value::Uint(3))),
         ("unknown_kind", set("operations/8/kind", Value::text("subtract"))),
-        ("operand_of_no_class", set("operations/8/inputs/0", numbers(&[3, 0]))),
+        ("operand_of_no_class", set("operations/8/inputs/0", numbers(&[4, 0]))),
+        ("operand_beyond_the_tables", set("operations/8/inputs/0", numbers(&[3, 0]))),
+        ("table_too_short", set("tables", tables(&[("cos", 4), ("sin", 3)]))),
+        ("table_name_twice", set("tables", tables(&[("cos", 4), ("cos", 4)]))),
+        ("nine_tables", set("tables", tables(&[("cos", 4); 9]))),
+        ("table_as_output", {
+            let with_table = set("tables", tables(&[("cos", 4)]));
+            set_in(&with_table, "operations/8/outputs/0", numbers(&[3, 0]))
+        }),
         ("operand_beyond_the_tensors", set("operations/8/inputs/0", numbers(&[2, 11]))),
         ("operand_beyond_the_parameters", set("operations/2/inputs/1", numbers(&[0, 2]))),
         ("input_not_written_yet", set("operations/2/inputs/0", numbers(&[2, 8]))),
@@ -270,8 +289,13 @@ fn plan_cases() -> Vec<Case> {
                 items.remove(0);
             }),
         ),
-        ("steps_not_whole", set("update/steps", Value::bytes([0; 17]))),
-        ("no_steps", set("update/steps", Value::bytes([]))),
+        ("group_beyond_the_groups", set("parameters/1/group", Value::Uint(1))),
+        ("group_of_16", set("parameters/1/group", Value::Uint(16))),
+        ("no_groups", set("update/groups", Value::Array(vec![]))),
+        ("steps_not_whole", set("update/groups/0", Value::bytes([0; 9]))),
+        ("no_steps", set("update/groups/0", Value::bytes([]))),
+        ("corrections_of_other_steps", set("update/rule/corrections", Value::bytes([0; 16]))),
+        ("unknown_rule", set("update/rule/kind", Value::text("lion"))),
     ];
     cases.into_iter().map(|(name, bytes)| Case { stem: "plan", reader: "plan", name, bytes }).collect()
 }

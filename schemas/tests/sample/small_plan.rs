@@ -3,7 +3,8 @@
 use schemas::checksum::Dtype;
 use schemas::digest::{Checksum, ConfigDigest};
 use schemas::plan::{
-    DataOrder, Dimensions, Kind, Operand, Operation, Parameter, Plan, StepConstants, Tensor, Update,
+    Corrections, DataOrder, Dimensions, GroupStep, Kind, Operand, Operation, Parameter, Plan, Rule, Tensor,
+    Update,
 };
 
 const ONE: u32 = 0x3f80_0000;
@@ -13,7 +14,7 @@ const HALF: u32 = 0x3f00_0000;
 pub fn plan() -> Plan {
     use Operand::{Gradient, Parameter as Param, Tensor as Local};
     let parameter =
-        |name: &str, shape: [u64; 2]| Parameter { name: name.into(), shape: shape.into(), decay: true };
+        |name: &str, shape: [u64; 2]| Parameter { name: name.into(), shape: shape.into(), group: 0 };
     let tensor = |(name, dtype, shape): (&str, Dtype, &[u64])| Tensor {
         name: name.into(),
         dtype,
@@ -43,11 +44,11 @@ pub fn plan() -> Plan {
     let operations: [(&str, Kind, &[Operand], &[Operand]); 8] = [
         ("window", Kind::Window, &[], &[Local(0), Local(1)]),
         ("embedding", Kind::Embedding, &[Local(0), Param(0), Param(1)], &[Local(2)]),
-        ("head", Kind::Head, &[Local(2), Param(0)], &[Local(3)]),
+        ("head", Kind::Project, &[Local(2), Param(0)], &[Local(3)]),
         ("loss", Kind::CrossEntropy, &[Local(3), Local(1)], &[Local(4), Local(5), Local(6)]),
         ("d_loss", Kind::CrossEntropyBackward, &[Local(3), Local(1), Local(5), Local(6)], &[Local(7)]),
-        ("d_head.input", Kind::HeadBackwardInput, &[Local(7), Param(0)], &[Local(8)]),
-        ("d_head.weight", Kind::HeadBackwardWeight, &[Local(7), Local(2)], &[Local(9)]),
+        ("d_head.input", Kind::ProjectBackwardInput, &[Local(7), Param(0)], &[Local(8)]),
+        ("d_head.weight", Kind::ProjectBackwardWeight, &[Local(7), Local(2)], &[Local(9)]),
         ("d_embedding", Kind::EmbeddingBackward, &[Local(0), Local(8)], &[Local(10), Gradient(1)]),
     ];
     let tied: (&str, Kind, &[Operand], &[Operand]) =
@@ -64,8 +65,11 @@ pub fn plan() -> Plan {
             heads: 1,
             positions: 2,
             inner: 8,
+            kv_heads: 1,
+            head_size: 2,
         },
         parameters: vec![parameter("wte", [3, 2]), parameter("wpe", [2, 2])],
+        tables: vec![],
         tensors: tensors.into_iter().map(tensor).collect(),
         operations: operations.into_iter().chain([tied]).map(operation).collect(),
         leaves: 1,
@@ -76,17 +80,15 @@ pub fn plan() -> Plan {
             inverse_rows: HALF,
             clip: 0x7f80_0000,
             clip_epsilon: 0x3586_37bd,
-            beta1: 0,
-            one_minus_beta1: ONE,
-            beta2: 0,
-            one_minus_beta2: ONE,
-            epsilon: 0x322b_cc77,
-            steps: vec![StepConstants {
-                learning_rate: HALF,
-                decay: ONE,
-                first_correction: ONE,
-                second_correction: ONE,
-            }],
+            rule: Rule::Adamw {
+                beta1: 0,
+                one_minus_beta1: ONE,
+                beta2: 0,
+                one_minus_beta2: ONE,
+                epsilon: 0x322b_cc77,
+                corrections: vec![Corrections { first: ONE, second: ONE }],
+            },
+            groups: vec![vec![GroupStep { learning_rate: HALF, decay: ONE }]],
         },
     }
 }

@@ -3,10 +3,11 @@
 use crate::dispatch::{self, Backend};
 use crate::reference::adamw::AdamwConstants;
 use crate::reference::clip::{CHUNK_ROWS, ascending_sum};
+use crate::reference::sgd::SgdConstants;
 use rayon::prelude::*;
 
 /// Words of an element-wise operation done by one task.
-const ELEMENT_WORDS: usize = 1 << 15;
+pub(super) const ELEMENT_WORDS: usize = 1 << 15;
 
 /// GELU of every element.
 pub fn gelu_forward(backend: Backend, x: &[f32], y: &mut [f32]) {
@@ -64,5 +65,20 @@ pub fn adamw(
         .zip(v.par_chunks_mut(ELEMENT_WORDS));
     gradient.par_chunks(ELEMENT_WORDS).zip(state).for_each(|(gradient, ((p, m), v))| {
         dispatch::adamw(backend, constants, scale, gradient, p, m, v);
+    });
+}
+
+/// SGD of every element of one tensor.
+pub fn sgd(
+    backend: Backend,
+    constants: SgdConstants,
+    scale: f32,
+    gradient: &[f32],
+    p: &mut [f32],
+    m: &mut [f32],
+) {
+    let state = p.par_chunks_mut(ELEMENT_WORDS).zip(m.par_chunks_mut(ELEMENT_WORDS));
+    gradient.par_chunks(ELEMENT_WORDS).zip(state).for_each(|(gradient, (p, m))| {
+        dispatch::sgd(backend, constants, scale, gradient, p, m);
     });
 }

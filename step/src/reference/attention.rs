@@ -93,7 +93,8 @@ pub fn attention_forward(head: Head, o: &mut [f32], max: &mut [f32], sum: &mut [
 
 /// Attention, backward.
 ///
-/// Shapes    q, k, v, o, d_o: [T, HS], max, sum: [T] (read); d_q, d_k, d_v: [T, HS] (written)
+/// Shapes    q, k, v, o, d_o: [T, HS], max, sum: [T] (read); d_q: [T, HS] (written); d_k, d_v: [T, HS] (read and
+///           written: their chains go on, from +0 or from another head of queries over the same keys)
 /// Order     per query t, for u <= t only: s[u], p[u] = exp(s[u] - m) / z as forward; D = warp32_dot(d_o, o);
 ///           dp[u] = chain over c ascending fma(d_o[t][c], v[u][c], acc);
 ///           ds[u] = (p[u] * (dp[u] - D)) * scale;
@@ -118,8 +119,6 @@ pub fn attention_backward(
     let (size, times) = (head.head_size, max.len());
     let (k_t, v_t) = (transpose(head.k, size), transpose(head.v, size));
     let (mut p_row, mut ds_row) = (vec![0.0_f32; times], vec![0.0_f32; times]);
-    d_k.fill(0.0);
-    d_v.fill(0.0);
     for t in 0..times {
         let row = t * size..(t + 1) * size;
         let (q, o, d_o) = (&head.q[row.clone()], &o[row.clone()], &d_o[row.clone()]);

@@ -27,6 +27,21 @@ pub fn embedding_forward(
     }
 }
 
+/// Embedding without positions, forward.
+///
+/// Shapes    tokens: [rows] (read); table: [V, C] (read); out: [rows, C] (written)
+/// Order     out[n][c] = table[tokens[n]][c]
+/// Rounding  none: a copy
+/// Special   a token outside the table is a broken call (the token stream was checked against the vocabulary)
+/// Aliasing  none
+/// Source    docs/spec/profile.md#embedding
+#[inline(always)]
+pub fn token_embedding_forward(tokens: &[u32], table: &[f32], channels: usize, out: &mut [f32]) {
+    for (row, &token) in out.chunks_exact_mut(channels).zip(tokens) {
+        row.copy_from_slice(&table[token as usize * channels..][..channels]);
+    }
+}
+
 /// Embedding, backward into the token table.
 ///
 /// Shapes    tokens: [rows] (read); d_out: [rows, C] (read); d_wte: [V, C] (written)

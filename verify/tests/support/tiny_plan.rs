@@ -3,14 +3,15 @@
 use schemas::checksum::Dtype;
 use schemas::digest::{Checksum, ConfigDigest};
 use schemas::plan::{
-    DataOrder, Dimensions, Kind, Operand, Operation, Parameter, Plan, StepConstants, Tensor, Update,
+    Corrections, DataOrder, Dimensions, GroupStep, Kind, Operand, Operation, Parameter, Plan, Rule, Tensor,
+    Update,
 };
 
 pub fn plan(leaves: u64, devices_max: u64, steps: u64, time: u64) -> Plan {
     let tensor =
         |name: &str, dtype, shape: &[u64]| Tensor { name: name.into(), dtype, shape: shape.to_vec() };
     let parameter =
-        |name: &str, shape: &[u64]| Parameter { name: name.into(), shape: shape.to_vec(), decay: true };
+        |name: &str, shape: &[u64]| Parameter { name: name.into(), shape: shape.to_vec(), group: 0 };
     Plan {
         profile: "f32-fma".into(),
         config: ConfigDigest([1; 32]),
@@ -23,8 +24,11 @@ pub fn plan(leaves: u64, devices_max: u64, steps: u64, time: u64) -> Plan {
             heads: 1,
             positions: 2,
             inner: 1,
+            kv_heads: 1,
+            head_size: 3,
         },
         parameters: vec![parameter("wte", &[5, 3]), parameter("wpe", &[2, 3])],
+        tables: vec![],
         tensors: vec![
             tensor("tokens", Dtype::U32, &[time]),
             tensor("targets", Dtype::U32, &[time]),
@@ -59,7 +63,7 @@ fn operations() -> Vec<Operation> {
     vec![
         operation("window", Kind::Window, &[], &[tokens, targets], &[]),
         operation("forward.embedding", Kind::Embedding, &[tokens, wte, wpe], &[x], &[]),
-        operation("forward.head", Kind::Head, &[x, wte], &[logits], &[]),
+        operation("forward.head", Kind::Project, &[x, wte], &[logits], &[]),
         operation("forward.loss", Kind::CrossEntropy, &[logits, targets], &[loss, max, sum], &[]),
         operation(
             "backward.loss",
@@ -68,23 +72,25 @@ fn operations() -> Vec<Operation> {
             &[d_logits],
             &[0x3f00_0000],
         ),
-        operation("backward.head", Kind::HeadBackwardInput, &[d_logits, wte], &[d_x], &[]),
+        operation("backward.head", Kind::ProjectBackwardInput, &[d_logits, wte], &[d_x], &[]),
         operation("backward.embedding", Kind::EmbeddingBackward, &[tokens, d_x], &[d_wte, d_wpe], &[]),
     ]
 }
 
 fn update(steps: u64) -> Update {
-    let step = StepConstants { learning_rate: 1, decay: 2, first_correction: 3, second_correction: 4 };
     Update {
         inverse_leaves: 0x3e80_0000,
         inverse_rows: 0x3f00_0000,
         clip: 0x3f80_0000,
         clip_epsilon: 5,
-        beta1: 6,
-        one_minus_beta1: 7,
-        beta2: 8,
-        one_minus_beta2: 9,
-        epsilon: 10,
-        steps: vec![step; steps as usize],
+        rule: Rule::Adamw {
+            beta1: 6,
+            one_minus_beta1: 7,
+            beta2: 8,
+            one_minus_beta2: 9,
+            epsilon: 10,
+            corrections: vec![Corrections { first: 3, second: 4 }; steps as usize],
+        },
+        groups: vec![vec![GroupStep { learning_rate: 1, decay: 2 }; steps as usize]],
     }
 }
