@@ -27,7 +27,9 @@ pub mod order;
 pub mod tokens;
 
 // One leaf.
+pub mod buffer;
 pub mod execute;
+pub mod memory;
 pub mod operation;
 
 // What is said of tensors, and the tensors that last.

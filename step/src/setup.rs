@@ -96,7 +96,7 @@ impl Setup {
         let dataset = checksum_u32(&[tokens.len() as u64], &tokens);
         let plan = plan::derive(&config, tokens.len() as u64, dataset)
             .map_err(|source| SetupError::Plan { path: path.to_owned(), source })?;
-        let (needed, available) = (12 * plan.parameter_count(), memory_available());
+        let (needed, available) = (12 * plan.parameter_count(), crate::memory::available());
         if needed > available {
             return Err(SetupError::Memory { path: path.to_owned(), needed, available });
         }
@@ -124,14 +124,6 @@ fn read_config(path: &Path) -> Result<Config, SetupError> {
     // One byte more than allowed is enough to know that it is too long.
     file.take(TOML_BYTES_MAX as u64 + 1).read_to_string(&mut text).map_err(unreadable)?;
     Config::from_toml(&text).map_err(|source| SetupError::Config { path: path.to_owned(), source })
-}
-
-/// Bytes that the system can give without swapping; no limit where it does not say.
-fn memory_available() -> u64 {
-    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
-    let kilobytes = line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok());
-    kilobytes.map_or(u64::MAX, |kilobytes| kilobytes.saturating_mul(1024))
 }
 
 fn first_state(config: &Config, plan: &Plan, base: &Path) -> Result<State, SetupError> {
