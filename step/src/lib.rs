@@ -43,6 +43,7 @@ pub mod update;
 // The whole step, and keeping its result.
 pub mod session;
 pub mod snapshot;
+pub mod weights;
 
 // From run.toml to all of the above.
 pub mod setup;
