@@ -59,6 +59,7 @@ const FIXTURES: [(&str, &str, Decoder); 28] = [
     ("trace/meeting", "meeting", decode::<Meeting>),
     ("run/run", "run", decode::<run::Run>),
     ("prediction/sealed", "prediction", decode::<prediction::Prediction>),
+    ("prediction/computed", "prediction", decode::<prediction::Prediction>),
     ("prediction/open", "prediction", decode::<prediction::Prediction>),
     ("prediction/body", "prediction-body", decode::<prediction::PredictionBody>),
     ("prediction/body-invalid", "prediction-body", decode::<prediction::PredictionBody>),

@@ -170,7 +170,7 @@ fn write_case(setup: &Setup, folder: &Path) {
     let o = &setup.config.optimizer;
     assert_eq!((o.schedule.as_str(), setup.config.steps), ("cosine", STEPS));
     let case = json!({
-        "n_head": d.heads, "eps": setup.config.model.layer_norm_epsilon, "time": d.time, "tokens": setup.tokens,
+        "n_head": d.heads, "eps": setup.config.model.norm_epsilon(), "time": d.time, "tokens": setup.tokens,
         "steps": (0..setup.config.steps).map(leaves).collect::<Vec<_>>(),
         "adamw": {"learning_rate": o.learning_rate, "beta1": o.beta1, "beta2": o.beta2, "epsilon": o.epsilon,
             "weight_decay": o.weight_decay, "clip": o.clip, "warmup_steps": o.warmup_steps,

@@ -3,9 +3,10 @@
 use crate::folder::{Secrets, read_file, trace_name};
 use crate::output;
 use crate::receipts::Judged;
+use crate::steps;
 use schemas::object::Object as _;
 use schemas::trace::{Meeting, Trace};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use verify::case::{Case, Decision, Need};
 use verify::evidence::Evidence;
 use verify::reconcile::reconcile;
@@ -40,21 +41,38 @@ pub fn locate(case: &Case, prediction: &Path, judged: &[Judged]) -> anyhow::Resu
     }
 }
 
-/// The file that a need names, if it is there and is of that step and leaf.
+/// What a need names, if it is there and is of that step and leaf.
 fn fetch(need: Need, prediction: &Path, judged: &[Judged]) -> Option<Vec<u8>> {
-    let path = path_of(need, prediction, judged)?;
+    let kept = |step: u64| steps::find(&prediction.join("steps"), step);
+    match need {
+        Need::PredictedTrace { step, leaf } => {
+            let trace = kept(step)?.traces.into_iter().nth(usize::try_from(leaf).ok()?);
+            trace.filter(|bytes| is_trace(bytes, step, leaf))
+        }
+        Need::Meeting { step } => {
+            let is_meeting =
+                |bytes: &Vec<u8>| Meeting::decode(bytes).is_ok_and(|meeting| meeting.step == step);
+            kept(step)?.meeting.filter(is_meeting)
+        }
+        Need::DeviceTrace { step, leaf, rank } => {
+            let of = judged.iter().find(|judged| judged.admitted.receipt().rank == rank)?;
+            device_trace(&of.folder.join(format!("traces/rank-{rank}")), step, leaf)
+        }
+    }
+}
+
+fn is_trace(bytes: &[u8], step: u64, leaf: u64) -> bool {
+    Trace::decode(bytes).is_ok_and(|trace| (trace.step, trace.leaf) == (step, leaf))
+}
+
+/// The trace that a device kept of a leaf.
+fn device_trace(folder: &Path, step: u64, leaf: u64) -> Option<Vec<u8>> {
+    let path = folder.join(trace_name(step, leaf));
     if !path.exists() {
         return None;
     }
-    let bytes_max = Trace::BYTES_MAX.max(Meeting::BYTES_MAX) as u64;
-    let fits = |bytes: &[u8]| match need {
-        Need::PredictedTrace { step, leaf } | Need::DeviceTrace { step, leaf, .. } => {
-            Trace::decode(bytes).is_ok_and(|trace| (trace.step, trace.leaf) == (step, leaf))
-        }
-        Need::Meeting { step } => Meeting::decode(bytes).is_ok_and(|meeting| meeting.step == step),
-    };
-    match read_file(&path, bytes_max) {
-        Ok(bytes) if fits(&bytes) => Some(bytes),
+    match read_file(&path, Trace::BYTES_MAX as u64) {
+        Ok(bytes) if is_trace(&bytes, step, leaf) => Some(bytes),
         Ok(_) => {
             output::note(&format!("{} is not what its name says; it is left out", path.display()));
             None
@@ -64,17 +82,6 @@ fn fetch(need: Need, prediction: &Path, judged: &[Judged]) -> Option<Vec<u8>> {
             None
         }
     }
-}
-
-fn path_of(need: Need, prediction: &Path, judged: &[Judged]) -> Option<PathBuf> {
-    Some(match need {
-        Need::PredictedTrace { step, leaf } => prediction.join("traces").join(trace_name(step, leaf)),
-        Need::Meeting { step } => prediction.join(format!("meetings/step-{step:06}.cbor")),
-        Need::DeviceTrace { step, leaf, rank } => {
-            let of = judged.iter().find(|judged| judged.admitted.receipt().rank == rank)?;
-            of.folder.join(format!("traces/rank-{rank}")).join(trace_name(step, leaf))
-        }
-    })
 }
 
 /// The prediction's parts of a case.

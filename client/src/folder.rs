@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! prediction/  run.cose plan.cbor prediction.cose body.cbor salt
-//!              traces/step-000000-leaf-0000.cbor meetings/step-000000.cbor snapshots/step-000000.safetensors
+//!              steps/steps-000000-000100.cbor snapshots/step-000100.safetensors
 //! receipts/    receipt-0.cose receipt-0.body.cbor traces/rank-0/step-000000-leaf-0000.cbor
 //! ```
 
@@ -137,7 +137,7 @@ pub fn read_secrets(entries: &Entries) -> anyhow::Result<Secrets> {
     Ok(Secrets { plan_bytes, plan, salt, body_bytes, body })
 }
 
-/// Where a trace of a step and leaf lies, within `traces/` or `traces/rank-R/`.
+/// Where a device's trace of a step and leaf lies, within `traces/rank-R/`.
 pub fn trace_name(step: u64, leaf: u64) -> String {
     format!("step-{step:06}-leaf-{leaf:04}.cbor")
 }

@@ -11,6 +11,7 @@ pub mod ledger;
 pub mod cli;
 pub mod output;
 pub mod folder;
+pub mod steps;
 pub mod submit;
 pub mod challenge;
 pub mod receipts;

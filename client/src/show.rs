@@ -70,6 +70,9 @@ fn describe_entry(entry: &ProvenEntry, text: &mut String) {
         Payload::Prediction(prediction) => {
             let how = if prediction.open.is_some() { "open" } else { "sealed" };
             let _ = writeln!(text, "  steps {}, {how}, seal {}", prediction.steps, prediction.seal);
+            if let Some(by) = &prediction.by {
+                let _ = writeln!(text, "  computed by {:?} with kernels {:?}", by.program, by.backend);
+            }
         }
         Payload::Opening(opening) => {
             let _ = writeln!(text, "  opens prediction {}", opening.prediction);
@@ -125,6 +128,7 @@ fn entry_json(entry: &ProvenEntry) -> Value {
             "steps": [prediction.steps.first, prediction.steps.end],
             "open": prediction.open.is_some(),
             "seal": prediction.seal.to_string(),
+            "by": prediction.by.as_ref().map(|by| json!({ "program": by.program, "backend": by.backend })),
         }),
         Payload::Opening(opening) => json!({
             "run": opening.run.to_string(),

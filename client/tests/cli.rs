@@ -189,6 +189,7 @@ fn write_prediction(folder: &Path, run_seed: u8, predictor_seed: u8) {
         steps,
         seal: Seal([7; 32]),
         reveal_by: 1,
+        by: None,
         open: None,
     };
     std::fs::create_dir_all(folder).unwrap();

@@ -85,7 +85,7 @@ impl Device for SimulatedDevice<'_> {
             let finite = done.non_finite.is_none();
             reports.push(Leaf { folds: done.folds, finite, loss: done.loss.to_bits() });
         }
-        Ok(Subtree { leaves: reports, gradient: tree.map(Accumulator::finish) })
+        Ok(Subtree { leaves: reports, gradient: tree.map(|tree| tree.finish().into_vec()) })
     }
 
     fn norm(&mut self, reduced: &[f32]) -> Result<f32, BackendError> {

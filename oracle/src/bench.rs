@@ -62,9 +62,8 @@ impl Measured {
 }
 
 /// Measures and says what was found.
-pub fn bench(args: &BenchArgs) -> anyhow::Result<String> {
+pub fn bench(backend: Backend, args: &BenchArgs) -> anyhow::Result<String> {
     anyhow::ensure!(args.repeats > 0, "--repeats: expected at least 1, found 0");
-    let backend = args.backend.unwrap_or_else(Backend::detect);
     let threads = rayon::current_num_threads();
     let shape = Shape::new(args.model, args.sequences, args.length);
     let work = workload(&shape, 2 * args.repeats + 2)?;
@@ -101,12 +100,13 @@ fn steps(
     // The first of each kind touches its memory for the first time and is not counted.
     session.step_unrecorded(&mut state)?;
     session.step(&mut state)?;
-    let mut steps = Steps { torch_version: torch.as_ref().map(|torch| torch.version.clone()), ..Steps::default() };
+    let mut steps =
+        Steps { torch_version: torch.as_ref().map(|torch| torch.version.clone()), ..Steps::default() };
     let mut profile = Profile::default();
     for repeat in 0..repeats {
         eprintln!("oracle: step {} of {repeats}", repeat + 1);
         if let Some(torch) = torch.as_mut() {
-            steps.torch.push(torch.step()?.step);
+            steps.torch.push(torch.step()?);
             std::thread::sleep(SETTLE);
         }
         let taken = profile::step(&session, &work.plan, &mut state)?;
@@ -182,7 +182,12 @@ fn text(m: &Measured, plan: &Plan) -> String {
         let shape = product.shape.map(|n| n.to_string()).join(" x ");
         line(
             &format!("  {}", product.name),
-            format!("{shape:<20} {:>6.0} GFLOP/s  {:>4.0} %  {}", product.gflops(), 100.0 * fraction, bar(fraction)),
+            format!(
+                "{shape:<20} {:>6.0} GFLOP/s  {:>4.0} %  {}",
+                product.gflops(),
+                100.0 * fraction,
+                bar(fraction)
+            ),
         );
     }
     line("products together", format!("{:.0} % of the peak", 100.0 * m.matmul_fraction()));

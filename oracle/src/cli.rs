@@ -1,7 +1,7 @@
 //! Flags and help of the command.
 
 use crate::bench::{self, Model};
-use crate::{commit, explain, init, predict};
+use crate::{commit, explain, init, predict, weights};
 use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
 use client::output::result;
@@ -45,8 +45,14 @@ enum Command {
     /// Measure how fast this machine predicts: products against its peak, a step against PyTorch's.
     ///
     /// Needs no run.toml. With a Python that can import torch, its step of the same work is taken in turns with ours.
-    #[command(after_help = "Example:\n  oracle bench --model 124M --sequences 4 --length 64 --threads 2 --json")]
+    #[command(
+        after_help = "Example:\n  oracle bench --model 124M --sequences 4 --length 64 --threads 2 --json"
+    )]
     Bench(BenchArgs),
+    /// Write the weights of a snapshot as a file that Hugging Face's libraries read.
+    #[command(after_help = "Example:\n  oracle weights --run run.toml --snapshot \\\n      \
+                            july/prediction/snapshots/step-000300.safetensors --out model.safetensors")]
+    Weights(WeightsArgs),
 }
 
 /// Arguments of `oracle plan`.
@@ -58,12 +64,58 @@ pub struct PlanArgs {
     /// Steps to estimate, `first..end`; all if absent.
     #[arg(long, value_parser = parse_steps)]
     pub steps: Option<Steps>,
-    /// List every operation.
-    #[arg(long, conflicts_with = "json")]
+    /// List every tap: the tensors that a trace folds.
+    #[arg(long)]
     pub operations: bool,
+    /// Save a snapshot every so many steps: what the disk has to hold.
+    #[arg(long, default_value_t = 100)]
+    pub snapshot_every: u64,
+    /// Kernels and threads.
+    #[command(flatten)]
+    pub machine: Machine,
     /// Print one JSON object.
     #[arg(long)]
     pub json: bool,
+}
+
+/// What runs the kernels. No choice changes a bit.
+#[derive(Args)]
+pub struct Machine {
+    /// Kernels: reference, scalar, avx2, avx512 or neon; the fastest here if absent.
+    #[arg(long)]
+    pub backend: Option<String>,
+    /// Threads; all cores if absent.
+    #[arg(long)]
+    pub threads: Option<usize>,
+}
+
+impl Machine {
+    /// Starts the threads and finds the kernels.
+    fn start(&self) -> anyhow::Result<Backend> {
+        if let Some(threads) = self.threads {
+            anyhow::ensure!((1..=1024).contains(&threads), "--threads: expected 1 to 1024, found {threads}");
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);
+            pool.build_global().context("could not start the threads")?;
+        }
+        match &self.backend {
+            None => Ok(Backend::detect()),
+            Some(name) => name.parse().context("--backend"),
+        }
+    }
+}
+
+/// Arguments of `oracle weights`.
+#[derive(Args)]
+pub struct WeightsArgs {
+    /// The run.toml that the snapshot is of.
+    #[arg(long)]
+    pub run: PathBuf,
+    /// The snapshot, such as `OUT/prediction/snapshots/step-000100.safetensors`.
+    #[arg(long)]
+    pub snapshot: PathBuf,
+    /// The file to write.
+    #[arg(long)]
+    pub out: PathBuf,
 }
 
 /// Arguments of `oracle predict`.
@@ -103,9 +155,9 @@ pub struct PredictArgs {
     /// Keep no traces: a differing operation can then be named only by computing its leaf again.
     #[arg(long)]
     pub no_traces: bool,
-    /// Threads; all cores if absent. The number never changes a bit.
-    #[arg(long)]
-    pub threads: Option<usize>,
+    /// Kernels and threads.
+    #[command(flatten)]
+    pub machine: Machine,
     /// Print one JSON object.
     #[arg(long)]
     pub json: bool,
@@ -132,12 +184,8 @@ pub struct BenchArgs {
     /// Leave PyTorch out.
     #[arg(long)]
     pub no_torch: bool,
-    /// Kernels to run; the fastest of this machine if absent.
-    #[arg(long)]
-    pub backend: Option<Backend>,
-    /// Threads; all cores if absent.
-    #[arg(long)]
-    pub threads: Option<usize>,
+    #[command(flatten)]
+    machine: Machine,
     /// Print one JSON object.
     #[arg(long)]
     pub json: bool,
@@ -156,30 +204,25 @@ pub fn run(cli: Cli) -> anyhow::Result<()> {
     match cli.command {
         Command::Init { file } => init::write(&file),
         Command::Plan(args) => {
-            result(&explain::explain(&Setup::load(&args.run)?, &args)?);
+            let backend = args.machine.start()?;
+            result(&explain::explain(&Setup::load(&args.run)?, backend, &args)?);
             Ok(())
         }
         Command::Bench(args) => {
-            set_threads(args.threads)?;
-            result(&bench::bench(&args)?);
+            let backend = args.machine.start()?;
+            result(&bench::bench(backend, &args)?);
             Ok(())
         }
         Command::Predict(args) => {
-            set_threads(args.threads)?;
+            let backend = args.machine.start()?;
             let setup = Setup::load(&args.run)?;
             // The log is asked first: what it would refuse need not be computed.
             let log = if args.commit { Some(commit::Log::open(&args)?) } else { None };
-            let predicted = predict::predict(&setup, &args, log.as_ref())?;
+            let predicted = predict::predict(setup, backend, &args, log.as_ref())?;
             let logged = log.map(|log| log.commit(&predicted, &args)).transpose()?;
             predict::report(&predicted, logged.as_ref(), &args);
             Ok(())
         }
+        Command::Weights(args) => weights::write(&args),
     }
-}
-
-fn set_threads(threads: Option<usize>) -> anyhow::Result<()> {
-    let Some(threads) = threads else { return Ok(()) };
-    anyhow::ensure!((1..=1024).contains(&threads), "--threads: expected 1 to 1024, found {threads}");
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);
-    pool.build_global().context("could not start the threads")
 }

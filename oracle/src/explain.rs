@@ -1,7 +1,10 @@
 //! `oracle plan`: what a run is and what predicting it costs.
 
+pub mod cost;
+mod taps;
+
 use crate::cli::PlanArgs;
-use schemas::plan::{Kind, Operand, Operation, Plan};
+use cost::Cost;
 use schemas::run::Steps;
 use std::time::Instant;
 use step::dispatch::Backend;
@@ -9,80 +12,9 @@ use step::kernels::matmul;
 use step::reference::matmul::View;
 use step::setup::Setup;
 
-/// What one step costs.
-pub struct Cost {
-    /// Operations of one leaf.
-    pub operations: usize,
-    /// Taps of one leaf.
-    pub taps: usize,
-    /// Multiply-accumulates of one step: matrix products and attention, forward and backward.
-    pub macs: u64,
-    /// Bytes of parameters and moments.
-    pub state_bytes: u64,
-    /// Largest sum of the bytes of one leaf's tensors that live at one time, and its gradient.
-    pub leaf_bytes: u64,
-    /// Bytes of one step's record.
-    pub record_bytes: u64,
-}
-
-/// The cost of one step of `plan`.
-pub fn cost(plan: &Plan) -> Cost {
-    let parameters = plan.parameter_count();
-    let leaf_macs: u64 = plan.operations.iter().map(|operation| macs(plan, operation)).sum();
-    Cost {
-        operations: plan.operations.len(),
-        taps: plan.taps().count(),
-        macs: leaf_macs * plan.leaves,
-        state_bytes: 12 * parameters,
-        leaf_bytes: live_bytes(plan) + 4 * parameters,
-        record_bytes: 36 * plan.leaves + 32 * (2 * plan.devices_max - 1) + 160,
-    }
-}
-
-/// Multiply-accumulates of one operation of a leaf. Attention counts the pairs it computes, half of T x T.
-fn macs(plan: &Plan, operation: &Operation) -> u64 {
-    let d = &plan.dimensions;
-    let elements = |operand: Operand| plan.elements(operand);
-    let pairs = d.batch * d.time * (d.time + 1) / 2 * d.query_width();
-    match operation.kind {
-        Kind::Linear | Kind::LinearBackwardInput | Kind::Project | Kind::ProjectBackwardInput => {
-            d.rows() * elements(operation.inputs[1])
-        }
-        Kind::LinearBackwardWeight | Kind::ProjectBackwardWeight => d.rows() * elements(operation.outputs[0]),
-        Kind::Attention | Kind::GroupedAttention => 2 * pairs,
-        Kind::AttentionBackward | Kind::GroupedAttentionBackward => 5 * pairs,
-        _ => 0,
-    }
-}
-
-/// A tensor lives from the operation that writes it to the last one that reads it.
-fn live_bytes(plan: &Plan) -> u64 {
-    let mut last = vec![0; plan.tensors.len()];
-    for (index, operation) in plan.operations.iter().enumerate() {
-        for operand in operation.inputs.iter().chain(&operation.outputs) {
-            if let Operand::Tensor(tensor) = operand {
-                last[*tensor] = index;
-            }
-        }
-    }
-    let (mut live, mut most) = (0, 0);
-    for (index, operation) in plan.operations.iter().enumerate() {
-        live += operation.outputs.iter().map(|output| 4 * plan.elements(*output)).sum::<u64>();
-        most = most.max(live);
-        for (tensor, _) in last.iter().enumerate().filter(|(_, last)| **last == index) {
-            live -= 4 * plan.elements(Operand::Tensor(tensor));
-        }
-        // Gradients move to the flat buffer, which is counted apart.
-        let gradients = operation.outputs.iter().filter(|output| matches!(output, Operand::Gradient(_)));
-        live -= gradients.map(|output| 4 * plan.elements(*output)).sum::<u64>();
-    }
-    most
-}
-
-/// Multiply-accumulates per second of one thread, measured for a few milliseconds on a matrix that fits the cache.
-pub fn measured_rate() -> f64 {
+/// Multiply-accumulates per second, measured for a few milliseconds on a matrix that fits the cache.
+pub fn measured_rate(backend: Backend) -> f64 {
     const N: usize = 192;
-    let backend = Backend::detect();
     let (a, b) = (vec![1.0_f32; N * N], vec![0.5_f32; N * N]);
     let mut out = vec![0.0_f32; N * N];
     let mut best = f64::INFINITY;
@@ -96,7 +28,7 @@ pub fn measured_rate() -> f64 {
 }
 
 /// The plan in words, or as JSON.
-pub fn explain(setup: &Setup, args: &PlanArgs) -> anyhow::Result<String> {
+pub fn explain(setup: &Setup, backend: Backend, args: &PlanArgs) -> anyhow::Result<String> {
     let plan = &setup.plan;
     let steps = args.steps.unwrap_or(Steps { first: 0, end: setup.config.steps });
     anyhow::ensure!(
@@ -104,21 +36,28 @@ pub fn explain(setup: &Setup, args: &PlanArgs) -> anyhow::Result<String> {
         "--steps {steps}: the run has {} steps (key `steps` in run.toml)",
         setup.config.steps
     );
-    let cost = cost(plan);
-    let rate = measured_rate();
-    // What is not a matrix product takes about a fifth of the time, and making each step's files durable a moment.
-    let seconds = 1.2 * (cost.macs * steps.end) as f64 / rate + 0.05 * steps.end as f64;
+    anyhow::ensure!(args.snapshot_every > 0, "--snapshot-every: expected at least 1, found 0");
     let threads = rayon::current_num_threads() as u64;
-    let gradients = threads + u64::from(plan.leaves.ilog2()) + 1;
-    let memory = cost.state_bytes + threads * cost.leaf_bytes + gradients * 4 * plan.parameter_count();
+    let cost = Cost::of(plan, steps, threads, args.snapshot_every);
+    let rate = measured_rate(backend);
+    // What is not a matrix product takes about a fifth of the time.
+    let seconds = 1.2 * (cost.macs * steps.end) as f64 / rate;
+    let rows = if args.operations { taps::rows(plan) } else { vec![] };
     if args.json {
-        let object = serde_json::json!({
+        let memory = &cost.memory;
+        let mut object = serde_json::json!({
             "run_id": setup.run.id().to_string(), "plan": plan.digest().to_string(),
             "parameters": plan.parameter_count(), "tokens": plan.data.tokens,
             "operations_per_leaf": cost.operations, "taps_per_leaf": cost.taps, "macs_per_step": cost.macs,
-            "steps": [steps.first, steps.end], "state_bytes": cost.state_bytes, "memory_bytes": memory,
-            "record_bytes_per_step": cost.record_bytes, "estimated_seconds": seconds,
+            "steps": [steps.first, steps.end], "backend": backend.name(), "threads": threads,
+            "memory_bytes": memory.total(), "state_bytes": memory.state, "data_bytes": memory.data,
+            "gradient_bytes": memory.gradients, "tensor_bytes": memory.tensors, "program_bytes": memory.program,
+            "leaves_side_by_side": memory.side_by_side, "record_bytes_per_step": cost.record_bytes,
+            "disk_bytes": cost.disk.total(), "snapshots": cost.disk.snapshots, "estimated_seconds": seconds,
         });
+        if args.operations {
+            object["taps"] = taps::to_json(&rows);
+        }
         return Ok(format!("{object}\n"));
     }
     let mut text = String::new();
@@ -126,17 +65,47 @@ pub fn explain(setup: &Setup, args: &PlanArgs) -> anyhow::Result<String> {
     let mut line = |name: &str, value: String| text.push_str(&format!("{name:<12} {value}\n"));
     line("leaf", format!("{} operations, {} taps", cost.operations, cost.taps));
     if args.operations {
-        plan.operations.iter().for_each(|operation| line("", operation_line(plan, operation)));
+        text.push_str(&taps::table(&rows));
     }
-    line("step", format!("{} multiply-accumulates", grouped(cost.macs)));
-    line("memory", format!("about {} for {threads} threads", bytes(memory)));
-    line("record", format!("about {} per step", bytes(cost.record_bytes)));
-    let measured = format!("from a measured {:.1} GMAC/s", rate / 1e9);
+    tell_cost(&cost, threads, &mut text);
+    let mut line = |name: &str, value: String| text.push_str(&format!("{name:<12} {value}\n"));
+    let measured = format!("from a measured {:.1} GMAC/s with {} kernels", rate / 1e9, backend.name());
     line(&format!("steps {steps}"), format!("about {} on this machine, {measured}", duration(seconds)));
     if steps.first > 0 {
         line("", format!("(the {} steps before {} have to be computed too)", steps.first, steps.first));
     }
     Ok(text)
+}
+
+/// Arithmetic, memory and disk.
+fn tell_cost(cost: &Cost, threads: u64, text: &mut String) {
+    let mut line = |name: &str, value: String| text.push_str(&format!("{name:<12} {value}\n"));
+    line("step", format!("{} multiply-accumulates", grouped(cost.macs)));
+    let memory = &cost.memory;
+    let on = if threads == 1 { "1 thread".into() } else { format!("{threads} threads") };
+    let at_once = match memory.side_by_side {
+        1 => "one leaf at a time".into(),
+        leaves => format!("{leaves} leaves side by side"),
+    };
+    line(
+        "memory",
+        format!("{} at the peak on {on}, {at_once} (512 MB of leaves at most)", bytes(memory.total())),
+    );
+    let (state, gradients, tensors) = (bytes(memory.state), bytes(memory.gradients), bytes(memory.tensors));
+    let rest = bytes(memory.data + memory.program);
+    line(
+        "",
+        format!("state {state}, gradients {gradients}, tensors of leaves {tensors}, data and program {rest}"),
+    );
+    let disk = &cost.disk;
+    let snapshots = match disk.snapshots {
+        1 => "1 snapshot".into(),
+        snapshots => format!("{snapshots} snapshots"),
+    };
+    let (job, snapshots_bytes, steps) = (bytes(disk.job), bytes(disk.snapshots_bytes), bytes(disk.steps));
+    let parts = format!("job {job}, {snapshots} {snapshots_bytes}, steps {steps}");
+    line("disk", format!("{}: {parts}", bytes(disk.total())));
+    line("record", format!("about {} per step", bytes(cost.record_bytes)));
 }
 
 /// What is computed: run, model, data, devices, profile.
@@ -154,12 +123,6 @@ fn describe(setup: &Setup, text: &mut String) {
     line("profile", plan.profile.clone());
 }
 
-fn operation_line(plan: &Plan, operation: &Operation) -> String {
-    let output = |&operand: &Operand| format!("{} {:?}", plan.operand_name(operand), plan.shape(operand));
-    let outputs: Vec<String> = operation.outputs.iter().map(output).collect();
-    format!("{:<44} {:<22} {}", operation.name, operation.kind.name(), outputs.join(", "))
-}
-
 fn grouped(n: u64) -> String {
     let digits = n.to_string();
     let mut out = String::new();
@@ -172,7 +135,8 @@ fn grouped(n: u64) -> String {
     out
 }
 
-fn bytes(n: u64) -> String {
+/// A number of bytes in words.
+pub fn bytes(n: u64) -> String {
     match n {
         0..10_000 => format!("{n} bytes"),
         10_000..10_000_000 => format!("{:.0} kB", n as f64 / 1e3),
@@ -181,7 +145,8 @@ fn bytes(n: u64) -> String {
     }
 }
 
-fn duration(seconds: f64) -> String {
+/// A time in words.
+pub fn duration(seconds: f64) -> String {
     match seconds {
         s if s < 1.0 => "1 second".into(),
         s if s < 120.0 => format!("{s:.0} seconds"),

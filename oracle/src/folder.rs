@@ -3,17 +3,14 @@
 //! ```text
 //! OUT/job/         run.cose plan.cbor initial.safetensors tokens.bin      for the operator of the devices
 //! OUT/prediction/  run.cose plan.cbor prediction.cose body.cbor salt      secret until the devices have answered
-//!                  records/ traces/ meetings/ snapshots/
+//!                  steps/steps-000000-000100.cbor snapshots/step-000100.safetensors step-000100.digest
 //! ```
 
 use anyhow::Context;
-use client::atomic;
-use schemas::digest::AttachmentDigest;
-use schemas::object::Object;
+use client::steps::{self, Kept};
 use schemas::record::StepRecord;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use step::session::Step;
 use step::setup::Setup;
 use step::snapshot;
 use step::state::State;
@@ -27,9 +24,19 @@ impl Folder {
     /// Opens the folder, creating what is missing.
     pub fn create(root: &Path) -> anyhow::Result<Folder> {
         let folder = Folder { root: root.to_owned() };
-        for part in ["records", "traces", "meetings", "snapshots"] {
+        for part in ["steps", "snapshots"] {
             let path = folder.prediction(part);
             std::fs::create_dir_all(&path).with_context(|| format!("could not create {}", path.display()))?;
+        }
+        // What a call was writing when it was ended.
+        for part in ["steps", "snapshots"] {
+            let left = std::fs::read_dir(folder.prediction(part)).into_iter().flatten().flatten();
+            for path in left.map(|entry| entry.path()) {
+                if path.extension().is_some_and(|ending| ending == "partial" || ending == "part") {
+                    std::fs::remove_file(&path)
+                        .with_context(|| format!("could not remove {}", path.display()))?;
+                }
+            }
         }
         // Whoever reads this folder before the devices have answered can copy the answers.
         let secret = folder.prediction("");
@@ -50,41 +57,16 @@ impl Folder {
         self.root.join("prediction").join(name)
     }
 
-    /// Keeps what a step produced. The record is written last: where it is, the rest is too.
-    pub fn keep_step(&self, number: u64, step: &Step, traces: bool) -> anyhow::Result<()> {
-        if traces {
-            for trace in &step.traces {
-                let name = format!("traces/step-{number:06}-leaf-{:04}.cbor", trace.leaf);
-                atomic::write(&self.prediction(&name), &trace.encode(), atomic::PUBLIC)?;
-            }
-        }
-        if let Some(meeting) = &step.meeting {
-            atomic::write(
-                &self.prediction(&format!("meetings/step-{number:06}.cbor")),
-                &meeting.encode(),
-                atomic::PUBLIC,
-            )?;
-        }
-        let record = schemas::cbor::encode(&step.record.to_value());
-        let bytes = [&AttachmentDigest::of(&record).0[..], &record].concat();
-        Ok(atomic::write(&self.record_path(number), &bytes, atomic::PUBLIC)?)
+    /// Keeps the steps from `first` on.
+    pub fn keep_steps(&self, first: u64, steps: &[Kept]) -> anyhow::Result<()> {
+        Ok(steps::write(&self.prediction("steps"), first, steps)?)
     }
 
-    /// The record of a step, if it is here and whole: the file begins with its SHA-256, since a damaged record would be
-    /// sealed as it is and honest devices blamed for it.
-    pub fn record(&self, number: u64) -> Option<StepRecord> {
-        let bytes = std::fs::read(self.record_path(number)).ok()?;
-        let (digest, record) = bytes.split_at_checked(32)?;
-        let value = schemas::cbor::decode(record, 1 << 20).ok()?;
-        if AttachmentDigest::of(record).0 != digest {
-            eprintln!("oracle: note: {} is damaged, not used", self.record_path(number).display());
-            return None;
-        }
-        StepRecord::from_value(value).ok()
-    }
-
-    fn record_path(&self, number: u64) -> PathBuf {
-        self.prediction(&format!("records/step-{number:06}.cbor"))
+    /// The records of the steps from `first` on that are here, whole and without a gap.
+    pub fn records(&self, first: u64, end: u64) -> Vec<StepRecord> {
+        let kept = steps::read(&self.prediction("steps"), first..end);
+        let gapless = (first..).zip(kept).take_while(|(expected, (step, _))| expected == step);
+        gapless.map(|(_, (_, kept))| kept.record).collect()
     }
 
     /// Saves the state before its next step.
@@ -92,17 +74,22 @@ impl Folder {
         Ok(snapshot::keep(&self.prediction("snapshots"), &setup.plan.parameters, state)?)
     }
 
-    /// The latest saved state from which the records `first..` already here go on without a gap, at most at `end`.
-    pub fn resume(&self, setup: &Setup, first: u64, end: u64) -> Option<State> {
-        let folder = self.prediction("snapshots");
-        let gapless = |step: u64| (first..step).all(|number| self.record(number).is_some());
-        let steps = snapshot::saved_steps(&folder).into_iter().rev();
-        for step in steps.filter(|step| *step <= end && gapless(*step)) {
-            match snapshot::kept(&folder, &setup.plan.parameters, step) {
-                Ok(state) => return Some(state),
-                Err(error) => eprintln!("oracle: note: not used: {error}"),
+    /// Steps with a saved state before them from which the records `first..` already here go on without a gap, at most
+    /// at `end`, latest first.
+    pub fn resumable(&self, first: u64, end: u64) -> Vec<u64> {
+        let known = first + self.records(first, end).len() as u64;
+        let steps = snapshot::saved_steps(&self.prediction("snapshots")).into_iter().rev();
+        steps.filter(|step| *step <= known).collect()
+    }
+
+    /// The saved state before `step`, if it is the one that was saved.
+    pub fn snapshot(&self, setup: &Setup, step: u64) -> Option<State> {
+        match snapshot::kept(&self.prediction("snapshots"), &setup.plan.parameters, step) {
+            Ok(state) => Some(state),
+            Err(error) => {
+                eprintln!("oracle: note: not used: {error}");
+                None
             }
         }
-        None
     }
 }

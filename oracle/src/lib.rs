@@ -10,3 +10,4 @@ pub mod explain;
 pub mod folder;
 pub mod predict;
 pub mod commit;
+pub mod weights;

@@ -1,26 +1,29 @@
 //! `oracle predict`: steps to records, records to a sealed prediction.
 
+mod compute;
+mod progress;
+
 use crate::cli::PredictArgs;
 use crate::commit::{Committed, Log};
+use crate::explain::bytes as bytes_text;
 use crate::folder::Folder;
 use anyhow::Context;
 use client::folder::read_statement;
 use client::output::{Hinted, result};
 use client::{atomic, keyfile};
-use indicatif::{ProgressBar, ProgressStyle};
 use schemas::attachment::AttachmentName;
 use schemas::digest::{RunId, Salt, Seal};
 use schemas::key::SecretKey;
 use schemas::object::Object;
 use schemas::plan::Plan;
-use schemas::prediction::{OpenBody, Prediction, PredictionBody};
+use schemas::prediction::{Maker, OpenBody, Prediction, PredictionBody};
 use schemas::record::{NonFinite, StepRecord};
 use schemas::run::Steps;
 use schemas::statement::{Payload, Statement};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 use step::dispatch::Backend;
-use step::session::Session;
+use step::memory::{self, Needs};
 use step::setup::Setup;
 use step::snapshot;
 
@@ -44,7 +47,12 @@ pub struct Predicted {
 
 /// Computes, seals and writes a prediction. What an earlier, interrupted call left is used. What can be refused is
 /// refused before anything is computed.
-pub fn predict(setup: &Setup, args: &PredictArgs, log: Option<&Log>) -> anyhow::Result<Predicted> {
+pub fn predict(
+    mut setup: Setup,
+    backend: Backend,
+    args: &PredictArgs,
+    log: Option<&Log>,
+) -> anyhow::Result<Predicted> {
     let total = setup.config.steps;
     anyhow::ensure!(
         args.steps.end <= total,
@@ -52,19 +60,20 @@ pub fn predict(setup: &Setup, args: &PredictArgs, log: Option<&Log>) -> anyhow::
         args.steps
     );
     anyhow::ensure!(args.snapshot_every > 0, "--snapshot-every: expected at least 1, found 0");
+    check_memory(&setup.plan)?;
     let reveal_by = reveal_by(args.reveal_days)?;
     let key = key(&args.key)?;
     let out = args.out.clone().unwrap_or_else(|| args.run.with_extension(""));
     let folder = Folder::create(&out)?;
-    let earlier = check_folder(setup, args, &folder, &key)?;
+    let earlier = check_folder(&setup, args, &folder, &key)?;
     if let Some(log) = log {
         let own = earlier.as_ref().map(|earlier| &earlier.entry[..]);
         log.check_free(setup.run.id(), key.public(), args.steps, own)?;
     }
-    let run_entry = write_job(setup, &folder, &key)?;
-    let records = compute(setup, args, &folder)?;
+    let run_entry = write_job(&setup, &folder, &key)?;
+    let records = compute::compute(&mut setup, args, backend, &folder)?;
     let invalid = records.last().and_then(|record| record.non_finite).map(|at| describe(&setup.plan, at));
-    let losses = records.iter().map(|record| mean_loss(setup, record)).collect();
+    let losses = records.iter().map(|record| mean_loss(&setup, record)).collect();
     let body = PredictionBody { run: setup.run.id(), first: args.steps.first, records };
     let bytes = body.encode();
     let salt = salt(&folder)?;
@@ -84,6 +93,10 @@ pub fn predict(setup: &Setup, args: &PredictArgs, log: Option<&Log>) -> anyhow::
                 steps: args.steps,
                 seal: body.seal(salt),
                 reveal_by,
+                by: Some(Maker {
+                    program: concat!("oracle ", env!("CARGO_PKG_VERSION")).into(),
+                    backend: backend.name().into(),
+                }),
                 open: args.open.then(|| OpenBody { salt, body: AttachmentName::of(&bytes) }),
             };
             let entry = Statement::sign(&Payload::Prediction(prediction), &key)?;
@@ -93,6 +106,20 @@ pub fn predict(setup: &Setup, args: &PredictArgs, log: Option<&Log>) -> anyhow::
         }
     };
     Ok(Predicted { out, run: setup.run.id(), run_entry, prediction_entry, body: bytes, losses, invalid })
+}
+
+/// Refuses a run that does not fit, before anything is written. State and data are there already.
+fn check_memory(plan: &Plan) -> anyhow::Result<()> {
+    let needs = Needs::of(plan, rayon::current_num_threads() as u64);
+    let (needed, available) = (needs.total() - needs.state - needs.data, memory::available());
+    let message = format!(
+        "expected {} of memory beside state and data, found {} free",
+        bytes_text(needed),
+        bytes_text(available)
+    );
+    let hint = "fewer sequences in a leaf and more leaves need less, and fewer threads; `oracle plan` tells how much";
+    anyhow::ensure!(needed <= available, Hinted::new(message, hint));
+    Ok(())
 }
 
 /// What an earlier call sealed in the same folder.
@@ -161,6 +188,12 @@ fn check_folder(
 fn write_job(setup: &Setup, folder: &Folder, key: &SecretKey) -> anyhow::Result<Vec<u8>> {
     let run_path = folder.prediction("run.cose");
     let run_entry = Statement::sign(&Payload::Run(setup.run.clone()), key)?;
+    // The run's entry beside the prediction is written last: where it is, the rest is too.
+    let job = ["run.cose", "plan.cbor", "initial.safetensors", "tokens.bin"].map(|name| folder.job(name));
+    if std::fs::read(&run_path).is_ok_and(|found| found == run_entry) && job.iter().all(|path| path.exists())
+    {
+        return Ok(run_entry);
+    }
     let plan = setup.plan.encode();
     for path in [folder.prediction("plan.cbor"), folder.job("plan.cbor")] {
         atomic::write(&path, &plan, atomic::PUBLIC)?;
@@ -173,57 +206,6 @@ fn write_job(setup: &Setup, folder: &Folder, key: &SecretKey) -> anyhow::Result<
         atomic::write(&path, &run_entry, atomic::PUBLIC)?;
     }
     Ok(run_entry)
-}
-
-/// Runs the steps up to the end of the range and returns the records of the range.
-fn compute(setup: &Setup, args: &PredictArgs, folder: &Folder) -> anyhow::Result<Vec<StepRecord>> {
-    let Steps { first, end } = args.steps;
-    let session = Session::new(&setup.plan, &setup.tokens, Backend::detect())?;
-    let mut state = match folder.resume(setup, first, end) {
-        Some(state) => {
-            eprintln!("oracle: going on from the snapshot before step {}", state.step);
-            state
-        }
-        None => setup.state.clone(),
-    };
-    let bar = ProgressBar::new(end).with_position(state.step);
-    bar.set_style(
-        ProgressStyle::with_template("step {pos}/{len} {wide_bar} loss {msg} {elapsed} left {eta}")
-            .expect("predict: the template is a constant"),
-    );
-    while state.step < end {
-        let number = state.step;
-        let step = session.step(&mut state)?;
-        bar.set_message(format!("{:.4}", mean_loss(setup, &step.record)));
-        bar.set_position(number + 1);
-        if number >= first {
-            folder.keep_step(number, &step, !args.no_traces)?;
-        }
-        if let Some(at) = step.record.non_finite {
-            let place = describe(&setup.plan, at);
-            anyhow::ensure!(
-                number >= first,
-                "step {number} is invalid ({place}), before the first step asked for"
-            );
-            break;
-        }
-        if state.step.is_multiple_of(args.snapshot_every) || state.step == end {
-            folder.keep_snapshot(setup, &state)?;
-        }
-    }
-    bar.finish_and_clear();
-    let mut records = Vec::new();
-    for number in first..end {
-        let record = folder.record(number).with_context(|| {
-            format!("the record of step {number} is missing or damaged; remove it and predict again")
-        })?;
-        let last = record.non_finite.is_some();
-        records.push(record);
-        if last {
-            break;
-        }
-    }
-    Ok(records)
 }
 
 /// The salt of a folder: it stays the same, so that a repeated call gives the same entry.

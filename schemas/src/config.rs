@@ -113,6 +113,8 @@ pub struct State {
     /// A safetensors file with Hugging Face names; its path is not part of the config's identity, its content is
     /// (by the state digest in the run statement).
     pub snapshot: Option<String>,
+    /// A safetensors file of parameters alone, as Hugging Face's libraries write it; treated like `snapshot`.
+    pub weights: Option<String>,
 }
 
 /// The data and its order.
@@ -198,13 +200,10 @@ impl Config {
         )?;
         model.check()?;
 
-        let one = state.seed.is_some() != state.snapshot.is_some();
-        ensure(
-            "state",
-            one,
-            "either `seed` or `snapshot`",
-            if state.seed.is_some() { "both" } else { "neither" },
-        )?;
+        let given = [state.seed.is_some(), state.snapshot.is_some(), state.weights.is_some()];
+        let given = given.into_iter().filter(|given| *given).count();
+        let found = if given == 0 { "none" } else { "more than one" };
+        ensure("state", given == 1, "one of `seed`, `snapshot` and `weights`", found)?;
 
         one_of("data.format", &["text", "llmc", "nanogpt"], &data.format)?;
         let tokenizer = data.tokenizer.as_deref().unwrap_or("none");

@@ -24,8 +24,28 @@ pub struct Prediction {
     pub seal: Seal,
     /// POSIX seconds; a prediction not opened by then counts as `unopened`, a failure in its own right.
     pub reveal_by: u64,
+    /// What computed it. It decides nothing: every program and every backend gives the same records.
+    pub by: Option<Maker>,
     /// The opening, in a prediction made openly.
     pub open: Option<OpenBody>,
+}
+
+/// What computed a prediction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Maker {
+    /// Name and version, such as `oracle 0.1.0`.
+    pub program: String,
+    /// The kernels that ran, such as `avx512`.
+    pub backend: String,
+}
+
+impl Maker {
+    fn take(value: Value) -> Result<Maker, ObjectError> {
+        let mut fields = Fields::open(Prediction::STEM, value)?;
+        let maker = Maker { program: fields.text("program", 80)?, backend: fields.text("backend", 40)? };
+        fields.close()?;
+        Ok(maker)
+    }
 }
 
 /// What opens a seal.
@@ -60,6 +80,10 @@ impl Object for Prediction {
             (Value::text("seal"), Value::bytes(self.seal.0)),
             (Value::text("reveal_by"), Value::Uint(self.reveal_by)),
         ];
+        pairs.extend(self.by.iter().map(|by| {
+            let by = [("program", Value::text(&by.program)), ("backend", Value::text(&by.backend))];
+            (Value::text("by"), Value::map(by))
+        }));
         pairs.extend(self.open.iter().map(|open| (Value::text("open"), open.to_value())));
         Value::Map(pairs)
     }
@@ -80,6 +104,7 @@ impl Object for Prediction {
             steps: fields.steps("steps")?,
             seal: Seal(fields.bytes("seal")?),
             reveal_by: fields.uint("reveal_by", i64::MAX as u64)?,
+            by: fields.take_optional("by").map(Maker::take).transpose()?,
             open,
         };
         fields.close()?;

@@ -53,7 +53,14 @@ fn entry(index: u64, payload: Payload, signer: u8) -> RunEntry {
 
 fn prediction() -> RunEntry {
     let steps = Steps { first: 0, end: 100 };
-    let sealed = Prediction { run: run().id(), steps, seal: Seal([6; 32]), reveal_by: REVEAL_BY, open: None };
+    let sealed = Prediction {
+        run: run().id(),
+        steps,
+        seal: Seal([6; 32]),
+        reveal_by: REVEAL_BY,
+        by: None,
+        open: None,
+    };
     entry(2, Payload::Prediction(sealed), 2)
 }
 

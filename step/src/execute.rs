@@ -1,155 +1,267 @@
-//! Walks a plan's operations for one leaf: run, fold every output as a tap, free what is read no more.
+//! Walks a plan's operations for one leaf: run, fold every output as a tap.
+//!
+//! Every output is written straight into its place: a tensor into the leaf's buffer at the offset that `memory` planned
+//! for it, a parameter's gradient into the flat gradient. The places hold what the operation before left there; a
+//! kernel writes every word of its outputs and reads none before.
 
+use crate::buffer::{Flat, Pool};
 use crate::checksum::{FoldTables, Folded};
 use crate::dispatch::Backend;
+use crate::memory::Layout;
 use crate::number::elementary::NAN_BITS;
-use crate::operation::{Call, Input, Words};
+use crate::operation::{Call, Input};
 use crate::reference::loss::mean_loss;
 use crate::update::spans;
+use schemas::checksum::Dtype;
 use schemas::fold::Fold;
-use schemas::plan::{Kind, Operand, Plan, Table};
+use schemas::plan::{Kind, Operand, Operation, Plan, Table};
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Sees every f32 output of a leaf before its fold, by tap index. A simulated device changes a word here to
 /// stand for a fault; an honest executor does nothing.
 pub type Hook<'h> = &'h mut dyn FnMut(usize, &mut [f32]);
 
+/// What is recorded of a leaf as it runs.
+pub enum Recording<'r> {
+    /// A fold of every tap, after the hook has seen it.
+    Taps(&'r FoldTables, Hook<'r>),
+    /// Nothing: the hook sees every tap, and only loss and gradient stay, as in a program that trains.
+    Nothing(Hook<'r>),
+}
+
 /// What one leaf computed.
 #[derive(Clone, Debug)]
 pub struct Leaf {
-    /// One fold per tap, ending with that of the first tap that was not finite.
+    /// One fold per tap, ending with that of the first tap that was not finite; none if nothing is recorded.
     pub folds: Vec<Fold>,
+    /// Taps that were written.
+    pub taps: usize,
     /// The mean loss, or the NaN 0x7fc00000 if the leaf was not finite.
     pub loss: f32,
     /// The flat gradient, [P]; none if the leaf was not finite.
-    pub gradient: Option<Vec<f32>>,
-    /// The first tap with a NaN or an infinity.
+    pub gradient: Option<Flat>,
+    /// The first tap with a NaN or an infinity; what is not recorded is not looked at.
     pub non_finite: Option<usize>,
 }
 
-/// A plan made ready to walk.
+/// Where an operand lies.
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    /// In the flat parameters: first word and word after the last.
+    Parameter(usize, usize),
+    /// One of the plan's constant tables.
+    Table(usize),
+    /// The tokens.
+    Tokens,
+    /// The targets.
+    Targets,
+    /// One of the operation's `tensors`.
+    Tensor(usize),
+    /// One of the operation's `gradients`.
+    Gradient(usize),
+}
+
+/// The operands of an operation, placed.
+#[derive(Debug, Default)]
+struct Placed {
+    /// Places in the leaf's buffer, ascending, each once.
+    tensors: Vec<Range<usize>>,
+    /// Places in the flat gradient, ascending, each once.
+    gradients: Vec<Range<usize>>,
+    inputs: Vec<Place>,
+    outputs: Vec<Place>,
+}
+
+/// A plan made ready to walk, with the buffers to walk it in.
 pub struct Executor<'a> {
     plan: &'a Plan,
     backend: Backend,
-    tables: &'a FoldTables,
+    placed: Vec<Placed>,
     /// The plan's constant tensors.
-    constants: Vec<Vec<f32>>,
-    spans: Vec<Range<usize>>,
-    /// Tensors that no operation after this one reads, by operation.
-    last_read: Vec<Vec<usize>>,
-}
-
-/// The tensors and gradients of a leaf under way.
-struct Memory<'a> {
-    parameters: &'a [f32],
-    tensors: Vec<Option<Words>>,
-    gradient: Vec<f32>,
+    tables: Vec<Vec<f32>>,
+    tensors: Arc<Pool>,
+    gradients: Arc<Pool>,
+    poisoned: bool,
 }
 
 impl<'a> Executor<'a> {
-    /// Ready to walk `plan`, folding with `tables`.
-    pub fn new(plan: &'a Plan, backend: Backend, tables: &'a FoldTables) -> Executor<'a> {
-        let mut last = vec![0; plan.tensors.len()];
-        for (index, operation) in plan.operations.iter().enumerate() {
-            for operand in operation.inputs.iter().chain(&operation.outputs) {
-                if let Operand::Tensor(tensor) = operand {
-                    last[*tensor] = index;
-                }
-            }
-        }
-        let mut last_read = vec![vec![]; plan.operations.len()];
-        last.into_iter().enumerate().for_each(|(tensor, index)| last_read[index].push(tensor));
+    /// Ready to walk `plan`.
+    pub fn new(plan: &'a Plan, backend: Backend) -> Executor<'a> {
+        let layout = Layout::of(plan);
+        let spans = spans(plan);
+        let windows: Vec<usize> =
+            (0..plan.tensors.len()).filter(|tensor| plan.tensors[*tensor].dtype == Dtype::U32).collect();
+        let placed = plan.operations.iter().map(|operation| place(operation, &layout, &spans, &windows));
         let values = |table: &Table| table.words.iter().map(|word| f32::from_bits(*word)).collect();
-        let constants = plan.tables.iter().map(values).collect();
-        Executor { plan, backend, tables, constants, spans: spans(plan), last_read }
+        Executor {
+            plan,
+            backend,
+            placed: placed.collect(),
+            tables: plan.tables.iter().map(values).collect(),
+            tensors: Pool::new(layout.words),
+            gradients: Pool::new(plan.parameter_count() as usize),
+            poisoned: false,
+        }
+    }
+
+    /// From now on every output is filled with a NaN before it is computed. Changes no bit, or a kernel reads what it
+    /// did not write: for tests.
+    pub fn poison(&mut self) {
+        self.poisoned = true;
     }
 
     /// Runs one leaf on its tokens and targets, [N] each.
-    pub fn leaf(&self, parameters: &[f32], tokens: Vec<u32>, targets: Vec<u32>, hook: Hook) -> Leaf {
-        let mut memory = Memory {
-            parameters,
-            tensors: self.plan.tensors.iter().map(|_| None).collect(),
-            gradient: vec![0.0; self.plan.parameter_count() as usize],
-        };
-        let mut window = vec![Words::U32(tokens), Words::U32(targets)];
-        let mut leaf = Leaf { folds: vec![], loss: 0.0, gradient: None, non_finite: None };
-        for (index, operation) in self.plan.operations.iter().enumerate() {
-            let mut outputs = match operation.kind {
-                Kind::Window => std::mem::take(&mut window),
-                _ => self.compute(&memory, index),
-            };
-            for output in &mut outputs {
-                let folded = self.tap(leaf.folds.len(), output, hook);
-                leaf.folds.push(folded.fold);
-                if !folded.finite {
-                    leaf.loss = f32::from_bits(NAN_BITS);
-                    leaf.non_finite = Some(leaf.folds.len() - 1);
-                    return leaf;
-                }
+    pub fn leaf(
+        &self,
+        parameters: &[f32],
+        tokens: &[u32],
+        targets: &[u32],
+        mut recording: Recording,
+    ) -> Leaf {
+        let (mut tensors, mut gradient) = (self.tensors.take(), self.gradients.take());
+        let mut leaf = Leaf { folds: vec![], taps: 0, loss: 0.0, gradient: None, non_finite: None };
+        for (operation, placed) in self.plan.operations.iter().zip(&self.placed) {
+            let mut tensors = cells(&mut tensors, &placed.tensors);
+            let mut gradients = cells(&mut gradient, &placed.gradients);
+            let mut outputs: Vec<&mut [f32]> = Vec::with_capacity(placed.outputs.len());
+            for place in &placed.outputs {
+                outputs.extend(match place {
+                    Place::Tensor(cell) => tensors[*cell].take(),
+                    Place::Gradient(cell) => gradients[*cell].take(),
+                    Place::Parameter(..) | Place::Table(_) => {
+                        panic!("execute: {} writes a constant", operation.name)
+                    }
+                    Place::Tokens | Place::Targets => None,
+                });
+            }
+            if self.poisoned {
+                outputs.iter_mut().for_each(|output| output.fill(f32::from_bits(0xffff_dead)));
+            }
+            if operation.kind != Kind::Window {
+                let input = |place: &Place| match place {
+                    Place::Parameter(first, end) => Input::F32(&parameters[*first..*end]),
+                    Place::Table(index) => Input::F32(&self.tables[*index]),
+                    Place::Tokens => Input::U32(tokens),
+                    Place::Targets => Input::U32(targets),
+                    Place::Tensor(cell) => Input::F32(tensors[*cell].as_deref().expect(READS_OUTPUT)),
+                    Place::Gradient(cell) => Input::F32(gradients[*cell].as_deref().expect(READS_OUTPUT)),
+                };
+                let call = Call {
+                    backend: self.backend,
+                    dimensions: self.plan.dimensions,
+                    inputs: placed.inputs.iter().map(input).collect(),
+                    constants: &operation.constants,
+                };
+                call.run(operation.kind, &mut outputs);
+            }
+            if let Some(tap) =
+                record(&mut recording, &placed.outputs, [tokens, targets], &mut outputs, &mut leaf)
+            {
+                leaf.loss = f32::from_bits(NAN_BITS);
+                leaf.non_finite = Some(tap);
+                return leaf;
             }
             if operation.kind == Kind::CrossEntropy {
-                leaf.loss = mean_loss(outputs[0].f32(), f32::from_bits(self.plan.update.inverse_rows));
+                leaf.loss = mean_loss(outputs[0], f32::from_bits(self.plan.update.inverse_rows));
             }
-            for (operand, words) in operation.outputs.iter().zip(outputs) {
-                self.store(&mut memory, *operand, words);
-            }
-            self.last_read[index].iter().for_each(|tensor| memory.tensors[*tensor] = None);
         }
         // Finite losses can still add up to an infinity; it is committed as it is, with every NaN one word.
         if leaf.loss.is_nan() {
             leaf.loss = f32::from_bits(NAN_BITS);
         }
-        leaf.gradient = Some(memory.gradient);
+        leaf.gradient = Some(gradient);
         leaf
     }
+}
 
-    /// Runs operation `index` into fresh outputs.
-    fn compute(&self, memory: &Memory, index: usize) -> Vec<Words> {
-        let operation = &self.plan.operations[index];
-        let new = |operand: &Operand| vec![0.0_f32; self.plan.elements(*operand) as usize];
-        let mut outputs: Vec<Vec<f32>> = operation.outputs.iter().map(new).collect();
-        let call = Call {
-            backend: self.backend,
-            dimensions: self.plan.dimensions,
-            inputs: operation.inputs.iter().map(|operand| self.load(memory, *operand)).collect(),
-            constants: &operation.constants,
+/// Shows an operation's outputs to the hook and folds them. Returns the tap that was not finite, if one was.
+fn record(
+    recording: &mut Recording,
+    places: &[Place],
+    [tokens, targets]: [&[u32]; 2],
+    outputs: &mut [&mut [f32]],
+    leaf: &mut Leaf,
+) -> Option<usize> {
+    let mut computed = outputs.iter_mut();
+    for place in places {
+        let tap = leaf.taps;
+        leaf.taps += 1;
+        let integers = match place {
+            Place::Tokens => Some(tokens),
+            Place::Targets => Some(targets),
+            _ => None,
         };
-        call.run(operation.kind, &mut outputs);
-        outputs.into_iter().map(Words::F32).collect()
-    }
-
-    fn load<'m>(&'m self, memory: &'m Memory, operand: Operand) -> Input<'m> {
-        match operand {
-            Operand::Parameter(index) => Input::F32(&memory.parameters[self.spans[index].clone()]),
-            Operand::Gradient(index) => Input::F32(&memory.gradient[self.spans[index].clone()]),
-            Operand::Table(index) => Input::F32(&self.constants[index]),
-            Operand::Tensor(index) => match memory.tensors[index].as_ref() {
-                Some(Words::F32(words)) => Input::F32(words),
-                Some(Words::U32(words)) => Input::U32(words),
-                None => panic!("execute: tensor {} is read while not there", self.plan.tensors[index].name),
-            },
-        }
-    }
-
-    fn store(&self, memory: &mut Memory, operand: Operand, words: Words) {
-        match operand {
-            Operand::Parameter(_) | Operand::Table(_) => panic!("execute: an operation writes a constant"),
-            Operand::Gradient(index) => {
-                memory.gradient[self.spans[index].clone()].copy_from_slice(words.f32());
+        let folded = match (&mut *recording, integers) {
+            (Recording::Nothing(_), Some(_)) => continue,
+            (Recording::Nothing(hook), None) => {
+                hook(tap, computed.next().expect(ONE_BUFFER));
+                continue;
             }
-            Operand::Tensor(index) => memory.tensors[index] = Some(words),
-        }
-    }
-
-    fn tap(&self, tap: usize, output: &mut Words, hook: &mut dyn FnMut(usize, &mut [f32])) -> Folded {
-        match output {
-            Words::F32(words) => {
+            (Recording::Taps(tables, _), Some(words)) => {
+                Folded { fold: tables.fold_u32(words), finite: true }
+            }
+            (Recording::Taps(tables, hook), None) => {
+                let words = computed.next().expect(ONE_BUFFER);
                 hook(tap, words);
-                self.tables.fold(words)
+                tables.fold(words)
             }
-            Words::U32(words) => Folded { fold: self.tables.fold_u32(words), finite: true },
+        };
+        leaf.folds.push(folded.fold);
+        if !folded.finite {
+            return Some(tap);
         }
     }
+    None
+}
+
+const ONE_BUFFER: &str = "execute: one buffer for each f32 output";
+const READS_OUTPUT: &str = "execute: no operation reads what it writes";
+
+/// The places of an operation's operands.
+fn place(operation: &Operation, layout: &Layout, spans: &[Range<usize>], windows: &[usize]) -> Placed {
+    let mut placed = Placed::default();
+    for operand in operation.inputs.iter().chain(&operation.outputs) {
+        match operand {
+            Operand::Tensor(tensor) if !windows.contains(tensor) => {
+                placed.tensors.push(layout.places[*tensor].clone());
+            }
+            Operand::Gradient(parameter) => placed.gradients.push(spans[*parameter].clone()),
+            _ => {}
+        }
+    }
+    for places in [&mut placed.tensors, &mut placed.gradients] {
+        places.sort_by_key(|place| place.start);
+        places.dedup();
+    }
+    let cell = |places: &[Range<usize>], place: &Range<usize>| {
+        places.iter().position(|other| other == place).expect("execute: every operand was placed")
+    };
+    let find = |operand: &Operand| match operand {
+        Operand::Parameter(index) => Place::Parameter(spans[*index].start, spans[*index].end),
+        Operand::Table(index) => Place::Table(*index),
+        Operand::Gradient(index) => Place::Gradient(cell(&placed.gradients, &spans[*index])),
+        // A plan's only u32 tensors are the window's two outputs.
+        Operand::Tensor(index) if windows.first() == Some(index) => Place::Tokens,
+        Operand::Tensor(index) if windows.contains(index) => Place::Targets,
+        Operand::Tensor(index) => Place::Tensor(cell(&placed.tensors, &layout.places[*index])),
+    };
+    let inputs = operation.inputs.iter().map(find).collect();
+    let outputs = operation.outputs.iter().map(find).collect();
+    Placed { inputs, outputs, ..placed }
+}
+
+/// The parts of `words` at `places`, which ascend and do not overlap.
+fn cells<'w>(mut words: &'w mut [f32], places: &[Range<usize>]) -> Vec<Option<&'w mut [f32]>> {
+    let mut at = 0;
+    let mut cells = Vec::with_capacity(places.len());
+    for place in places {
+        let (cell, rest) =
+            std::mem::take(&mut words).split_at_mut(place.start - at).1.split_at_mut(place.len());
+        cells.push(Some(cell));
+        (words, at) = (rest, place.end);
+    }
+    cells
 }
 
 /// The hook of an honest executor.

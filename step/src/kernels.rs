@@ -22,8 +22,8 @@ pub use elements::{
 };
 pub use loss::{cross_entropy_backward, cross_entropy_forward};
 pub use matmul::{linear, matmul};
-pub use peak::fma_peak;
 pub use norm::{layernorm_backward_input, layernorm_forward, rmsnorm_backward_input, rmsnorm_forward};
+pub use peak::fma_peak;
 pub use rope::{rope_backward, rope_forward};
 pub use swiglu::{swiglu_backward, swiglu_forward};
 

@@ -27,7 +27,9 @@ pub mod order;
 pub mod tokens;
 
 // One leaf.
+pub mod buffer;
 pub mod execute;
+pub mod memory;
 pub mod operation;
 
 // What is said of tensors, and the tensors that last.
@@ -41,6 +43,7 @@ pub mod update;
 // The whole step, and keeping its result.
 pub mod session;
 pub mod snapshot;
+pub mod weights;
 
 // From run.toml to all of the above.
 pub mod setup;

@@ -8,33 +8,6 @@ use crate::kernels::{self, AttentionShape};
 use crate::reference::matmul::View;
 use schemas::plan::{Dimensions, Kind};
 
-/// The words of a tensor.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Words {
-    /// f32.
-    F32(Vec<f32>),
-    /// u32: tokens and targets.
-    U32(Vec<u32>),
-}
-
-impl Words {
-    /// The values of an f32 tensor.
-    pub fn f32(&self) -> &[f32] {
-        match self {
-            Words::F32(words) => words,
-            Words::U32(_) => panic!("operation: expected f32 words, found u32"),
-        }
-    }
-
-    /// The values of a u32 tensor.
-    pub fn u32(&self) -> &[u32] {
-        match self {
-            Words::U32(words) => words,
-            Words::F32(_) => panic!("operation: expected u32 words, found f32"),
-        }
-    }
-}
-
 /// An input of an operation.
 #[derive(Clone, Copy)]
 pub enum Input<'a> {
@@ -88,7 +61,7 @@ impl<'a> Call<'a> {
     }
 
     /// Runs an operation of `kind`; `outputs` are of the right lengths.
-    pub fn run(&self, kind: Kind, outputs: &mut [Vec<f32>]) {
+    pub fn run(&self, kind: Kind, outputs: &mut [&mut [f32]]) {
         match kind {
             Kind::Window => panic!("operation: a window is read, not computed"),
             Kind::Add => kernels::add(self.backend, self.f32(0), self.f32(1), one(outputs)),
@@ -112,7 +85,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    fn forward(&self, kind: Kind, outputs: &mut [Vec<f32>]) {
+    fn forward(&self, kind: Kind, outputs: &mut [&mut [f32]]) {
         let (backend, d) = (self.backend, self.dimensions);
         let (channels, vocabulary) = (d.channels as usize, d.vocabulary as usize);
         match (kind, outputs) {
@@ -163,7 +136,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    fn backward(&self, kind: Kind, outputs: &mut [Vec<f32>]) {
+    fn backward(&self, kind: Kind, outputs: &mut [&mut [f32]]) {
         let (backend, d) = (self.backend, self.dimensions);
         let (channels, vocabulary, rows) = (d.channels as usize, d.vocabulary as usize, d.rows() as usize);
         match (kind, outputs) {
@@ -252,7 +225,7 @@ impl<'a> Call<'a> {
     }
 }
 
-fn one(outputs: &mut [Vec<f32>]) -> &mut [f32] {
+fn one<'o>(outputs: &'o mut [&mut [f32]]) -> &'o mut [f32] {
     let [out] = outputs else { panic!("operation: expected one output, found {}", outputs.len()) };
     out
 }

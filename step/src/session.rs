@@ -2,9 +2,11 @@
 //!
 //! This is the file to read first: leaves, the tree over them, the reduced gradient, the update, the record.
 
+use crate::buffer::Flat;
 use crate::checksum::{FoldTables, Folded, checksum_f32, checksum_u32};
 use crate::dispatch::Backend;
-use crate::execute::{Executor, Hook, Leaf};
+use crate::execute::{Executor, Hook, Leaf, Recording};
+use crate::memory::Needs;
 use crate::number::elementary::NAN_BITS;
 use crate::order::{Order, OrderError, inputs_and_targets};
 use crate::state::State;
@@ -85,7 +87,16 @@ pub struct Step {
     /// The folds behind the meeting root; none if a leaf was not finite.
     pub meeting: Option<Meeting>,
     /// The reduced gradient, [P]; none if a leaf was not finite.
-    pub reduced: Option<Vec<f32>>,
+    pub reduced: Option<Flat>,
+}
+
+/// What a step that is not recorded says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unrecorded {
+    /// Bits of each leaf's mean loss.
+    pub losses: Vec<u32>,
+    /// Bits of the global norm before clipping.
+    pub norm: u32,
 }
 
 /// A plan with its data, ready to run any step.
@@ -95,7 +106,13 @@ pub struct Session<'a> {
     order: Order,
     backend: Backend,
     tables: FoldTables,
+    executor: Executor<'a>,
+    /// Leaves that run side by side.
+    side_by_side: u64,
 }
+
+/// A hook over all leaves: (leaf, tap, words).
+type StepHook<'h> = &'h (dyn Fn(u64, usize, &mut [f32]) + Sync);
 
 impl<'a> Session<'a> {
     /// A session of `plan` over `tokens`, which must be the data set the plan names. The plan is one that was
@@ -106,7 +123,9 @@ impl<'a> Session<'a> {
         let largest = plan.taps().map(|tap| plan.elements(tap.operand)).max().unwrap_or(0);
         let words_max = largest.max(plan.parameter_count());
         let tables = FoldTables::new(FoldKey::from(plan.digest()), words_max as usize);
-        Ok(Session { plan, tokens, order, backend, tables })
+        let executor = Executor::new(plan, backend);
+        let side_by_side = Needs::of(plan, rayon::current_num_threads() as u64).side_by_side;
+        Ok(Session { plan, tokens, order, backend, tables, executor, side_by_side })
     }
 
     /// Runs the state's next step and moves the state on. An invalid step (`record.non_finite`) ends a run:
@@ -116,25 +135,57 @@ impl<'a> Session<'a> {
     }
 
     /// As `step`, with a hook on every f32 output: (leaf, tap, words).
-    pub fn step_with(
+    pub fn step_with(&self, state: &mut State, hook: StepHook) -> Result<Step, SessionError> {
+        self.check_state(state)?;
+        // In a thread of the pool from the first operation to the last: coming in from outside costs a wake-up each time.
+        Ok(rayon::scope(|_| self.recorded(state, hook)))
+    }
+
+    /// Runs the state's next step as `step` does, bit for bit, and records nothing: no folds, no checksums, and no look
+    /// for what is not finite. For telling what recording costs.
+    pub fn step_unrecorded(&self, state: &mut State) -> Result<Unrecorded, SessionError> {
+        self.step_unrecorded_with(state, &|_, _, _| ())
+    }
+
+    /// As `step_unrecorded`, with a hook on every f32 output: (leaf, tap, words).
+    pub fn step_unrecorded_with(
         &self,
         state: &mut State,
-        hook: &(dyn Fn(u64, usize, &mut [f32]) + Sync),
-    ) -> Result<Step, SessionError> {
+        hook: StepHook,
+    ) -> Result<Unrecorded, SessionError> {
         self.check_state(state)?;
+        Ok(rayon::scope(|_| {
+            let mut losses = Vec::new();
+            let mut tree = Accumulator::new(self.backend, 0..self.plan.leaves);
+            for group in self.groups() {
+                let run = |leaf: u64| {
+                    let mut hook = |tap, words: &mut [f32]| hook(leaf, tap, words);
+                    self.run(state.step, leaf, &state.parameters, Recording::Nothing(&mut hook))
+                };
+                for leaf in side_by_side(group, run) {
+                    losses.push(leaf.loss.to_bits());
+                    tree.push(leaf.gradient.expect("session: unrecorded leaves run to the end"), |_, _| ());
+                }
+            }
+            let mut gradient = tree.finish();
+            update::reduce(self.backend, self.plan, &mut gradient);
+            let norm = update::apply(self.backend, self.plan, &gradient, state);
+            Unrecorded { losses, norm: norm.to_bits() }
+        }))
+    }
+
+    fn recorded(&self, state: &mut State, hook: StepHook) -> Step {
         let (number, leaves) = (state.step, self.plan.leaves);
         let mut traces = Vec::new();
         let mut losses = Vec::new();
         let mut non_finite = None;
         let mut tree = Some(Accumulator::new(self.backend, 0..leaves));
         let mut nodes = vec![None; 2 * self.plan.devices_max as usize - 1];
-
-        // Leaves run side by side in groups, and each group is added into the tree before the next starts: no
-        // more gradients are held than threads and levels of the tree.
-        let at_once = rayon::current_num_threads() as u64;
-        for first in (0..leaves).step_by(at_once as usize) {
-            let group = first..leaves.min(first + at_once);
-            for (leaf, done) in group.clone().zip(self.leaves(number, group, &state.parameters, hook)) {
+        for group in self.groups() {
+            let run = |leaf: u64| {
+                self.leaf(number, leaf, &state.parameters, &mut |tap, words| hook(leaf, tap, words))
+            };
+            for (leaf, done) in group.clone().zip(side_by_side(group, run)) {
                 traces.push(Trace { step: number, leaf, folds: done.folds });
                 losses.push(done.loss.to_bits());
                 match (done.gradient, &mut tree) {
@@ -153,33 +204,39 @@ impl<'a> Session<'a> {
         let roots = traces.iter().map(Trace::root).collect();
         let Some(tree) = tree else {
             let record = StepRecord { traces: roots, losses, outcome: None, non_finite };
-            return Ok(Step { record, traces, meeting: None, reduced: None });
+            return Step { record, traces, meeting: None, reduced: None };
         };
         let nodes: Vec<Summed> =
             nodes.into_iter().map(|node| node.expect("session: every meeting node is in the tree")).collect();
         let (outcome, meeting, reduced, non_finite) = self.finish(tree.finish(), &nodes, state);
         let record = StepRecord { traces: roots, losses, outcome: Some(outcome), non_finite };
-        Ok(Step { record, traces, meeting: Some(meeting), reduced: Some(reduced) })
+        Step { record, traces, meeting: Some(meeting), reduced: Some(reduced) }
     }
 
     /// From the root of the tree to the end of the step.
     fn finish(
         &self,
-        mut gradient: Vec<f32>,
+        mut gradient: Flat,
         nodes: &[Summed],
         state: &mut State,
-    ) -> (Outcome, Meeting, Vec<f32>, Option<NonFinite>) {
+    ) -> (Outcome, Meeting, Flat, Option<NonFinite>) {
         let number = state.step;
-        update::reduce(self.backend, self.plan, &mut gradient);
-        let reduced = self.sum(&gradient);
+        let root = nodes.last().expect("session: the root is a meeting node");
+        let reduced = match self.plan.update.inverse_leaves == 1.0_f32.to_bits() {
+            // A product with 1 is the other factor, bit for bit (a NaN stays a NaN, and all are one word here).
+            true => *root,
+            false => {
+                update::reduce(self.backend, self.plan, &mut gradient);
+                self.sum(&gradient)
+            }
+        };
         let norm = update::apply(self.backend, self.plan, &gradient, state);
         let parameters = self.sum(&state.parameters);
         let first = self.tables.fold(&state.first_moment);
         let second = self.tables.fold(&state.second_moment);
 
-        let root_finite = nodes.last().is_some_and(|root| root.folded.finite);
         let finite = [
-            root_finite && reduced.folded.finite,
+            root.folded.finite && reduced.folded.finite,
             norm.is_finite(),
             parameters.folded.finite && first.finite && second.finite,
         ];
@@ -202,24 +259,28 @@ impl<'a> Session<'a> {
         (outcome, meeting, gradient, stage.map(|stage| NonFinite::Update { stage: stage as u64 }))
     }
 
-    /// Runs leaves side by side; results in ascending order.
-    fn leaves(
-        &self,
-        step: u64,
-        leaves: Range<u64>,
-        parameters: &[f32],
-        hook: &(dyn Fn(u64, usize, &mut [f32]) + Sync),
-    ) -> Vec<Leaf> {
-        let run = |leaf: u64| self.leaf(step, leaf, parameters, &mut |tap, words| hook(leaf, tap, words));
-        leaves.into_par_iter().map(run).collect()
+    /// Ranges of leaves that run side by side. Each group is added into the tree before the next starts, so that no more
+    /// gradients are held than `memory::gradients_held` says.
+    fn groups(&self) -> impl Iterator<Item = Range<u64>> {
+        let (leaves, at_once) = (self.plan.leaves, self.side_by_side);
+        (0..leaves).step_by(at_once as usize).map(move |first| first..leaves.min(first + at_once))
+    }
+
+    fn run(&self, step: u64, leaf: u64, parameters: &[f32], recording: Recording) -> Leaf {
+        let d = self.plan.dimensions;
+        let windows = self.order.leaf_windows(step, leaf, self.plan.leaves, d.batch);
+        let (tokens, targets) = inputs_and_targets(self.tokens, &windows, d.time as usize);
+        self.executor.leaf(parameters, &tokens, &targets, recording)
+    }
+
+    /// Fills every output with a NaN before it is computed (`Executor::poison`): for tests.
+    pub fn poison(&mut self) {
+        self.executor.poison();
     }
 
     /// Runs one leaf of `step` on `parameters`, [P].
     pub fn leaf(&self, step: u64, leaf: u64, parameters: &[f32], hook: Hook) -> Leaf {
-        let d = self.plan.dimensions;
-        let windows = self.order.leaf_windows(step, leaf, self.plan.leaves, d.batch);
-        let (tokens, targets) = inputs_and_targets(self.tokens, &windows, d.time as usize);
-        Executor::new(self.plan, self.backend, &self.tables).leaf(parameters, tokens, targets, hook)
+        self.run(step, leaf, parameters, Recording::Taps(&self.tables, hook))
     }
 
     /// Checksum and fold of a flat buffer, [P].
@@ -249,6 +310,11 @@ impl<'a> Session<'a> {
         }
         Ok(())
     }
+}
+
+/// Runs a group of leaves; results in ascending order.
+fn side_by_side(group: Range<u64>, run: impl Fn(u64) -> Leaf + Sync + Send) -> Vec<Leaf> {
+    group.into_par_iter().map(run).collect()
 }
 
 fn check_tokens(plan: &Plan, tokens: &[u32]) -> Result<(), SessionError> {

@@ -6,8 +6,10 @@ use crate::plan::{self, PlanError};
 use crate::snapshot::{self, SnapshotError};
 use crate::state::State;
 use crate::tokens::{Format, TokensError, read_files};
+use crate::weights::{self, WeightsError};
 use schemas::config::{Config, ConfigError, TOML_BYTES_MAX};
-use schemas::plan::Plan;
+use schemas::digest::Checksum;
+use schemas::plan::{Parameter, Plan};
 use schemas::profile::F32_FMA;
 use schemas::run::Run;
 use std::io::Read;
@@ -71,6 +73,9 @@ pub enum SetupError {
         /// What the system says is available.
         available: u64,
     },
+    /// The first weights cannot be read.
+    #[error("state: {0}")]
+    Weights(#[from] WeightsError),
     /// The first state cannot be read.
     #[error("state: {0}")]
     Snapshot(#[from] SnapshotError),
@@ -96,7 +101,7 @@ impl Setup {
         let dataset = checksum_u32(&[tokens.len() as u64], &tokens);
         let plan = plan::derive(&config, tokens.len() as u64, dataset)
             .map_err(|source| SetupError::Plan { path: path.to_owned(), source })?;
-        let (needed, available) = (12 * plan.parameter_count(), memory_available());
+        let (needed, available) = (12 * plan.parameter_count(), crate::memory::available());
         if needed > available {
             return Err(SetupError::Memory { path: path.to_owned(), needed, available });
         }
@@ -126,25 +131,34 @@ fn read_config(path: &Path) -> Result<Config, SetupError> {
     Config::from_toml(&text).map_err(|source| SetupError::Config { path: path.to_owned(), source })
 }
 
-/// Bytes that the system can give without swapping; no limit where it does not say.
-fn memory_available() -> u64 {
-    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
-    let kilobytes = line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok());
-    kilobytes.map_or(u64::MAX, |kilobytes| kilobytes.saturating_mul(1024))
+fn first_state(config: &Config, plan: &Plan, base: &Path) -> Result<State, SetupError> {
+    let schemas::config::State { seed, snapshot, weights } = &config.state;
+    match (seed, snapshot, weights) {
+        (Some(seed), None, None) => {
+            Ok(State::fresh(init::initial_parameters(plan, *seed, config.model.initializer_range())))
+        }
+        (None, Some(file), None) => {
+            let path = base.join(file);
+            let state = snapshot::read(&path, &plan.parameters)?;
+            let parts = [&state.parameters, &state.first_moment, &state.second_moment];
+            let wrong = parts.into_iter().find_map(|part| weights::first_not_finite(&plan.parameters, part));
+            match (wrong, state.step) {
+                (Some(source), _) => Err(WeightsError { path, source }.into()),
+                (None, 0) => Ok(state),
+                (None, found) => Err(SetupError::NotFirst { path, found }),
+            }
+        }
+        (None, None, Some(file)) => Ok(State::fresh(weights::read(&base.join(file), &plan.parameters)?)),
+        _ => panic!("setup: config lets no state pass that is not one of seed, snapshot and weights"),
+    }
 }
 
-fn first_state(config: &Config, plan: &Plan, base: &Path) -> Result<State, SetupError> {
-    let Some(file) = &config.state.snapshot else {
-        let seed = config.state.seed.expect("setup: config lets no state without seed and snapshot pass");
-        return Ok(State::fresh(init::initial_parameters(plan, seed, config.model.initializer_range())));
-    };
-    let path = base.join(file);
-    let state = snapshot::read(&path, &plan.parameters)?;
-    match state.step {
-        0 => Ok(state),
-        found => Err(SetupError::NotFirst { path, found }),
-    }
+/// The parameters of a run.toml's model: what a file of its weights holds. The data is not read.
+pub fn parameters(path: &Path) -> Result<Vec<Parameter>, SetupError> {
+    let config = read_config(path)?;
+    // Which parameters there are does not depend on the data.
+    let plan = plan::derive(&config, u64::from(u32::MAX), Checksum([0; 32]));
+    Ok(plan.map_err(|source| SetupError::Plan { path: path.to_owned(), source })?.parameters)
 }
 
 #[cfg(test)]

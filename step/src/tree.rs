@@ -3,6 +3,7 @@
 //! The node over [lo, hi) splits at lo + ceil((hi - lo) / 2). A device that owns an aligned range of leaves
 //! computes a subtree of it, so the step's gradient has the same bits on 1, 2, 4, ... devices.
 
+use crate::buffer::Flat;
 use crate::dispatch::Backend;
 use crate::kernels;
 use std::ops::Range;
@@ -14,7 +15,7 @@ pub struct Accumulator {
     backend: Backend,
     range: Range<u64>,
     /// Finished nodes that wait for their right neighbour, left to right.
-    waiting: Vec<(Range<u64>, Vec<f32>)>,
+    waiting: Vec<(Range<u64>, Flat)>,
     next: u64,
 }
 
@@ -32,7 +33,8 @@ impl Accumulator {
 
     /// Takes the gradient of the next leaf and adds up every node it completes. `on_node` sees each finished
     /// node with its range, leaves included, lower ones first.
-    pub fn push(&mut self, gradient: Vec<f32>, mut on_node: impl FnMut(Range<u64>, &[f32])) {
+    pub fn push(&mut self, gradient: impl Into<Flat>, mut on_node: impl FnMut(Range<u64>, &[f32])) {
+        let gradient = gradient.into();
         assert!(self.next < self.range.end, "tree: more leaves than the tree has");
         let leaf = self.next..self.next + 1;
         self.next += 1;
@@ -67,8 +69,13 @@ impl Accumulator {
         None
     }
 
+    /// How many gradients it holds.
+    pub fn held(&self) -> usize {
+        self.waiting.len()
+    }
+
     /// The root, once every leaf was pushed.
-    pub fn finish(mut self) -> Vec<f32> {
+    pub fn finish(mut self) -> Flat {
         assert!(self.next == self.range.end && self.waiting.len() == 1, "tree: not every leaf was pushed");
         self.waiting.pop().expect("tree: one node waits").1
     }
@@ -125,7 +132,7 @@ mod tests {
             let (mut nodes, mut most) = (vec![], 0);
             for gradient in &leaves {
                 tree.push(gradient.clone(), |node, _| nodes.push(node));
-                most = most.max(tree.waiting.len());
+                most = most.max(tree.held());
             }
             assert_eq!(nodes.len() as u64, 2 * count - 1, "{count} leaves have that many nodes");
             assert!(

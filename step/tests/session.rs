@@ -207,7 +207,7 @@ fn devices_that_share_a_step_reach_the_recorded_nodes_and_state() {
                     assert_eq!(done.folds, step.traces[leaf as usize].folds);
                     tree.push(done.gradient.expect("a finite leaf"), |_, _| ());
                 }
-                tree.finish()
+                tree.finish().into_vec()
             })
             .collect();
         // Recursive doubling, seen from the lower partner of each pair.

@@ -102,7 +102,7 @@ impl Tiny {
         let tokens: Vec<u32> = (0..400_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) % 40).collect();
         let dataset = checksum_u32(&[tokens.len() as u64], &tokens);
         let plan = step::plan::derive(&config, tokens.len() as u64, dataset).unwrap();
-        let state = State::fresh(initial_parameters(&plan, 1, config.model.initializer_range));
+        let state = State::fresh(initial_parameters(&plan, 1, config.model.initializer_range()));
         let run = Run {
             name: config.name.clone(),
             profile: F32_FMA.id.into(),

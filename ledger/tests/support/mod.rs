@@ -49,6 +49,7 @@ pub fn prediction(run: RunId, first: u64, end: u64) -> Prediction {
         steps: Steps { first, end },
         seal: Seal([first as u8; 32]),
         reveal_by: 4_000_000_000,
+        by: None,
         open: None,
     }
 }

@@ -48,14 +48,16 @@ impl Profile {
 
     /// Shares of the step, largest first.
     pub fn shares(&self) -> Vec<(&'static str, f64)> {
-        let mut shares: Vec<_> = self.kinds.iter().map(|(kind, seconds)| (*kind, seconds / self.seconds)).collect();
+        let mut shares: Vec<_> =
+            self.kinds.iter().map(|(kind, seconds)| (*kind, seconds / self.seconds)).collect();
         shares.sort_by(|one, other| other.1.total_cmp(&one.1));
         shares
     }
 
     /// The share outside matrix products, when attention's own products run at `rate` FLOP/s.
     pub fn outside(&self, plan: &Plan, rate: f64) -> f64 {
-        let products: f64 = self.kinds.iter().filter(|(kind, _)| is_product(kind)).map(|(_, seconds)| seconds).sum();
+        let products: f64 =
+            self.kinds.iter().filter(|(kind, _)| is_product(kind)).map(|(_, seconds)| seconds).sum();
         let attention: f64 = plan.operations.iter().map(|operation| attention_flops(plan, operation)).sum();
         1.0 - (products + attention / rate) / self.seconds
     }
@@ -69,11 +71,11 @@ fn is_product(kind: &str) -> bool {
 /// The products inside attention: 2 forward and 5 backward over the causal half.
 fn attention_flops(plan: &Plan, operation: &Operation) -> f64 {
     let d = &plan.dimensions;
-    let pairs = d.batch * d.heads * d.time * (d.time + 1) / 2;
+    let pairs = d.batch * d.time * (d.time + 1) / 2 * d.query_width();
     let products = match operation.kind {
-        Kind::Attention => 2,
-        Kind::AttentionBackward => 5,
+        Kind::Attention | Kind::GroupedAttention => 2,
+        Kind::AttentionBackward | Kind::GroupedAttentionBackward => 5,
         _ => 0,
     };
-    (2 * products * pairs * (d.channels / d.heads)) as f64
+    (2 * products * pairs) as f64
 }

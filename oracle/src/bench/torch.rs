@@ -9,15 +9,6 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 /// The program the child runs.
 const PROGRAM: &str = include_str!("torch_step.py");
 
-/// Seconds of one step.
-#[derive(Clone, Copy, Debug)]
-pub struct TorchStep {
-    /// Forward, backward and update.
-    pub step: f64,
-    /// Of which the update.
-    pub update: f64,
-}
-
 /// A child that holds a model and waits.
 pub struct Torch {
     child: Child,
@@ -30,7 +21,8 @@ pub struct Torch {
 /// A Python that can import torch: the one named, or the first of the usual ones that can.
 pub fn find_python(named: Option<&Path>) -> anyhow::Result<Option<PathBuf>> {
     let imports = |python: &Path| {
-        let probe = Command::new(python).args(["-c", "import torch"]).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut probe = Command::new(python);
+        probe.args(["-c", "import torch"]).stdout(Stdio::null()).stderr(Stdio::null());
         probe.status().is_ok_and(|status| status.success())
     };
     if let Some(python) = named {
@@ -72,13 +64,12 @@ impl Torch {
         Ok(torch)
     }
 
-    /// One step.
-    pub fn step(&mut self) -> anyhow::Result<TorchStep> {
+    /// One step: seconds of forward, backward and update together.
+    pub fn step(&mut self) -> anyhow::Result<f64> {
         let input = self.input.as_mut().context("torch: the child has no input")?;
         writeln!(input, "step").and_then(|()| input.flush()).context("torch: the child ended early")?;
         let line = self.line()?;
-        let seconds = |name: &str| line[name].as_f64().with_context(|| format!("torch: no {name} in {line}"));
-        Ok(TorchStep { step: seconds("step")?, update: seconds("update")? })
+        line["step"].as_f64().with_context(|| format!("torch: expected the seconds of a step, found {line}"))
     }
 
     fn line(&mut self) -> anyhow::Result<serde_json::Value> {

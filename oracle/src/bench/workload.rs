@@ -110,5 +110,5 @@ final_fraction = 1.0
     let drawn = |index: u64| philox4x32_10([index as u32, (index >> 32) as u32, 0, 0], [0, 0])[0];
     let tokens: Vec<u32> = (0..count).map(|index| drawn(index) % *vocabulary as u32).collect();
     let plan = derive(&config, count, checksum_u32(&[count], &tokens))?;
-    Ok(Workload { plan, tokens, initializer_range: config.model.initializer_range })
+    Ok(Workload { plan, tokens, initializer_range: config.model.initializer_range() })
 }

@@ -59,7 +59,7 @@ impl Object for Config {
             leaves: fields.uint("leaves", LEAVES_MAX)?,
             devices_max: fields.uint("devices_max", LEAVES_MAX)?,
             model: model_from(model)?,
-            state: State { seed, snapshot: if seed.is_none() { Some(String::new()) } else { None } },
+            state: State { seed, snapshot: seed.is_none().then(String::new), weights: None },
             data: data_from(data)?,
             optimizer: optimizer_from(optimizer)?,
         };

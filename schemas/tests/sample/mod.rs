@@ -90,6 +90,7 @@ pub fn all(sample: &Sample) -> Vec<Encoded> {
         with(encoded("run", "run", &sample.run), "run id", sample.run.id().to_string()),
         encoded("prediction", "open", &sample.open),
         encoded("prediction", "sealed", &prediction::Prediction { open: None, ..sample.open.clone() }),
+        encoded("prediction", "computed", &computed(sample)),
         with(encoded("prediction", "body", &sample.body), "seal", sample.open.seal.to_string()),
         encoded("prediction", "body-invalid", &invalid_body(&sample.body)),
         encoded("opening", "opening", &opening(sample)),
@@ -184,4 +185,10 @@ fn diverging(sample: &Sample) -> Verdict {
 /// The records of a body, as the values they are encoded from.
 pub fn record_values(records: &[StepRecord]) -> Vec<Value> {
     records.iter().map(StepRecord::to_value).collect()
+}
+
+/// A sealed prediction that says what computed it.
+fn computed(sample: &Sample) -> prediction::Prediction {
+    let by = prediction::Maker { program: "oracle 0.1.0".into(), backend: "avx2".into() };
+    prediction::Prediction { by: Some(by), open: None, ..sample.open.clone() }
 }

@@ -69,8 +69,14 @@ pub fn sample() -> Sample {
     let (body, trace, meeting) = body_of(&run, &plan, steps);
     let salt = Salt([0x5a; 32]);
     let name = AttachmentName::of(&body.encode());
-    let prediction =
-        Prediction { run: run.id(), steps, seal: body.seal(salt), reveal_by: 1_900_000_000, open: None };
+    let prediction = Prediction {
+        run: run.id(),
+        steps,
+        seal: body.seal(salt),
+        reveal_by: 1_900_000_000,
+        by: None,
+        open: None,
+    };
     let open = Prediction { open: Some(OpenBody { salt, body: name }), ..prediction.clone() };
 
     // The log: a genesis entry, the run, the prediction; then the checkpoint that the receipts answer.

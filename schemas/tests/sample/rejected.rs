@@ -315,6 +315,7 @@ fn prediction_cases(sample: &Sample) -> Vec<Case> {
         ("steps_too_many", set(&good, "steps", numbers(&[0, 65537]))),
         ("seal_too_long", set(&good, "seal", Value::bytes([0; 33]))),
         ("opening_null", set(&good, "open", Value::Null)),
+        ("maker_without_backend", with(&good, "", "by", Value::map([("program", Value::text("oracle"))]))),
         ("opening_without_salt", without(&good, "open", "salt")),
         ("reveal_by_beyond_a_clock", set(&good, "reveal_by", Value::Uint(1 << 63))),
         ("attachment_too_long", set(&good, "open/body/1", Value::Uint((64 << 20) + 1))),

@@ -100,7 +100,7 @@ impl Story {
         let open = openly.then(|| open_body(world));
         let seal = world.body.seal(SALT);
         let prediction =
-            Prediction { run: world.id, steps: world.steps, seal, reveal_by: 2_000_000_000, open };
+            Prediction { run: world.id, steps: world.steps, seal, reveal_by: 2_000_000_000, by: None, open };
         self.prediction = Some(prediction.clone());
         self.prediction_index = self.sign(Payload::Prediction(prediction), &predictor_key());
     }
