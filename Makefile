@@ -1,6 +1,8 @@
 # Two commands do everything on a fresh machine: `make demo` shows the whole path, `make test` checks it.
 
-.PHONY: demo test build lint
+# A third, `make torch-check`, compares the mathematics with PyTorch's; `make torch-record` also writes down the figures.
+
+.PHONY: demo test build torch-check torch-record
 
 demo:
 	@tools/setup.sh build
@@ -18,3 +20,13 @@ test:
 build:
 	@tools/setup.sh build
 	cargo build --workspace --bins
+
+torch-check torch-record: export TORCH_PYTHON ?= /usr/bin/python3
+
+torch-check:
+	@tools/setup.sh torch
+	cargo nextest run -p tests --test torch --no-capture
+
+torch-record:
+	@tools/setup.sh torch
+	UPDATE_FIXTURES=1 cargo nextest run -p tests --test torch --no-capture --test-threads 1

@@ -2,10 +2,10 @@
 # Installs what the build and the tests need and the machine lacks, with the system's package manager, and says what.
 # Safe to run twice: what is there already is left alone.
 #
-# usage: tools/setup.sh build|test
+# usage: tools/setup.sh build|test|torch
 set -euo pipefail
 
-purpose=${1:?usage: tools/setup.sh build|test}
+purpose=${1:?usage: tools/setup.sh build|test|torch}
 
 as_root() {
     if [ "$(id -u)" = 0 ]; then "$@"; elif command -v sudo >/dev/null; then sudo "$@"; else
@@ -45,8 +45,17 @@ if [ "$purpose" = test ]; then
     # Pictures of the site and the independent implementation in numpy; the tests name the interpreter they use.
     /usr/bin/env python3 -c 'import numpy' 2>/dev/null || /usr/bin/python3 -c 'import numpy' 2>/dev/null ||
         install numpy python3-numpy
-    if ! cargo nextest --version >/dev/null 2>&1; then
-        echo "setup: cargo-nextest is missing, building it"
-        cargo install --locked --quiet cargo-nextest
-    fi
+fi
+if [ "$purpose" = torch ]; then
+    # Debian's PyTorch takes its matrix products from the system's BLAS, and the plain one is very slow.
+    python=${TORCH_PYTHON:-/usr/bin/python3}
+    "$python" -c 'import torch' 2>/dev/null || install PyTorch "python3-torch libopenblas0-pthread" python3-torch
+    "$python" -c 'import torch, tomllib' || {
+        echo "setup: error: $python lacks torch, or is older than 3.11; name one that has both in TORCH_PYTHON" >&2
+        exit 2
+    }
+fi
+if [ "$purpose" != build ] && ! cargo nextest --version >/dev/null 2>&1; then
+    echo "setup: cargo-nextest is missing, building it"
+    cargo install --locked --quiet cargo-nextest
 fi
