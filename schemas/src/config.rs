@@ -6,6 +6,7 @@ use crate::digest::{ConfigDigest, digest};
 use crate::object::{Fields, Object, ObjectError};
 use crate::run::{LEAVES_MAX, STEPS_MAX, check_tree};
 use serde::Deserialize;
+use sha2::{Digest as _, Sha256};
 
 /// Longest run.toml, in bytes.
 pub const TOML_BYTES_MAX: usize = 64 << 10;
@@ -108,9 +109,11 @@ pub struct State {
 pub struct Data {
     /// `text`, `llmc` or `nanogpt`.
     pub format: String,
-    /// `bytes`, for text; absent for token files.
+    /// For text `bytes`, `gpt2` or the path of a tokenizer.json; absent for token files. In the encoding a path's
+    /// place is taken by [`tokenizer_identity`] of the file.
     pub tokenizer: Option<String>,
-    /// Files, read one after the other; relative to run.toml. Their content is committed, their paths are not.
+    /// Files, read one after the other; relative to run.toml; `*` in a name stands for any characters. Their content
+    /// is committed, their paths are not.
     pub files: Vec<String>,
     /// B: sequences in a leaf.
     pub sequences: u64,
@@ -118,6 +121,32 @@ pub struct Data {
     pub length: u64,
     /// Key of the order.
     pub seed: u64,
+}
+
+/// What stands for a tokenizer.json in a config's encoding: `sha256:` and the hash of the file.
+pub fn tokenizer_identity(file: &[u8]) -> String {
+    format!("{TOKENIZER_HASH}{}", hex::encode(Sha256::digest(file)))
+}
+
+const TOKENIZER_HASH: &str = "sha256:";
+
+impl Data {
+    /// The path of a tokenizer.json, where run.toml names one.
+    pub fn tokenizer_file(&self) -> Option<&str> {
+        self.tokenizer.as_deref().filter(|name| name.ends_with(".json"))
+    }
+
+    /// Whether the tokenizer is one that a config may have: by name, by path, or (once the file has been read) by hash.
+    fn check_tokenizer(&self) -> Result<(), ConfigError> {
+        let tokenizer = self.tokenizer.as_deref().unwrap_or("none");
+        if self.format != "text" {
+            return one_of("data.tokenizer", &["none"], tokenizer);
+        }
+        let hash = tokenizer.strip_prefix(TOKENIZER_HASH);
+        let hashed = hash.is_some_and(|digits| digits.parse::<ConfigDigest>().is_ok());
+        let known = ["bytes", "gpt2"].contains(&tokenizer) || self.tokenizer_file().is_some() || hashed;
+        ensure("data.tokenizer", known, "bytes, gpt2 or the path of a file that ends in .json", tokenizer)
+    }
 }
 
 /// AdamW with decoupled decay, clipping by global norm, and a schedule.
@@ -155,6 +184,10 @@ impl Config {
         let config: Config =
             toml::from_str(text).map_err(|e| ConfigError::Toml(e.to_string().trim_end().into()))?;
         config.check()?;
+        // A hash stands for a file that was read; here the file is named.
+        let tokenizer = config.data.tokenizer.as_deref().unwrap_or_default();
+        let named = !tokenizer.starts_with(TOKENIZER_HASH);
+        ensure("data.tokenizer", named, "the path of a tokenizer.json", tokenizer)?;
         Ok(config)
     }
 
@@ -200,8 +233,7 @@ impl Config {
         )?;
 
         one_of("data.format", &["text", "llmc", "nanogpt"], &data.format)?;
-        let tokenizer = data.tokenizer.as_deref().unwrap_or("none");
-        one_of("data.tokenizer", if data.format == "text" { &["bytes"] } else { &["none"] }, tokenizer)?;
+        data.check_tokenizer()?;
         ensure("data.files", !data.files.is_empty(), "at least one file", "none")?;
         within("data.sequences", data.sequences, 1, 1 << 16)?;
         within("data.length", data.length, 1, model.n_positions)?;
@@ -270,6 +302,7 @@ impl Object for Config {
         ]);
         let seed = self.state.seed.map(|seed| (Value::text("seed"), Value::Uint(seed)));
         let tokenizer = self.data.tokenizer.as_deref().unwrap_or("none");
+        assert!(self.data.tokenizer_file().is_none(), "config: {tokenizer} has to be read before it is encoded");
         let data = Value::map([
             ("format", Value::text(&self.data.format)),
             ("tokenizer", Value::text(tokenizer)),
@@ -352,7 +385,11 @@ fn model_from(mut fields: Fields) -> Result<Model, ObjectError> {
 }
 
 fn data_from(mut fields: Fields) -> Result<Data, ObjectError> {
-    let tokenizer = fields.text("tokenizer", 40)?;
+    let tokenizer = fields.text("tokenizer", 80)?;
+    // A path has no place in an encoding.
+    if tokenizer.ends_with(".json") {
+        return Err(fields.wrong("tokenizer", "bytes, gpt2, none or sha256: and 64 digits", tokenizer));
+    }
     let data = Data {
         format: fields.text("format", 40)?,
         tokenizer: (tokenizer != "none").then_some(tokenizer),
