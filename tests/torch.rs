@@ -101,7 +101,7 @@ fn train(setup: &Setup) -> (Vec<Vec<f64>>, Vec<f64>, Vec<f32>) {
         norms.push(f32::from_bits(step.record.outcome.as_ref().unwrap().norm).into());
         gradient = gradient.or(step.reduced);
     }
-    (losses, norms, gradient.unwrap())
+    (losses, norms, gradient.unwrap().to_vec())
 }
 
 /// The job as `oracle predict` writes it, and the gradient in the same form.

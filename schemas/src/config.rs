@@ -15,6 +15,7 @@ use model::Model;
 use optimizer::Optimizer;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use sha2::{Digest as _, Sha256};
 
 /// Longest run.toml, in bytes.
 pub const TOML_BYTES_MAX: usize = 64 << 10;
@@ -123,9 +124,11 @@ pub struct State {
 pub struct Data {
     /// `text`, `llmc` or `nanogpt`.
     pub format: String,
-    /// `bytes`, for text; absent for token files.
+    /// For text `bytes`, `gpt2` or the path of a tokenizer.json; absent for token files. In the encoding a path's
+    /// place is taken by [`tokenizer_identity`] of the file.
     pub tokenizer: Option<String>,
-    /// Files, read one after the other; relative to run.toml. Their content is committed, their paths are not.
+    /// Files, read one after the other; relative to run.toml; `*` in a name stands for any characters. Their content
+    /// is committed, their paths are not.
     pub files: Vec<String>,
     /// B: sequences in a leaf.
     pub sequences: u64,
@@ -133,6 +136,32 @@ pub struct Data {
     pub length: u64,
     /// Key of the order.
     pub seed: u64,
+}
+
+/// What stands for a tokenizer.json in a config's encoding: `sha256:` and the hash of the file.
+pub fn tokenizer_identity(file: &[u8]) -> String {
+    format!("{TOKENIZER_HASH}{}", hex::encode(Sha256::digest(file)))
+}
+
+const TOKENIZER_HASH: &str = "sha256:";
+
+impl Data {
+    /// The path of a tokenizer.json, where run.toml names one.
+    pub fn tokenizer_file(&self) -> Option<&str> {
+        self.tokenizer.as_deref().filter(|name| name.ends_with(".json"))
+    }
+
+    /// Whether the tokenizer is one that a config may have: by name, by path, or (once the file has been read) by hash.
+    fn check_tokenizer(&self) -> Result<(), ConfigError> {
+        let tokenizer = self.tokenizer.as_deref().unwrap_or("none");
+        if self.format != "text" {
+            return one_of("data.tokenizer", &["none"], tokenizer);
+        }
+        let hash = tokenizer.strip_prefix(TOKENIZER_HASH);
+        let hashed = hash.is_some_and(|digits| digits.parse::<ConfigDigest>().is_ok());
+        let known = ["bytes", "gpt2"].contains(&tokenizer) || self.tokenizer_file().is_some() || hashed;
+        ensure("data.tokenizer", known, "bytes, gpt2 or the path of a file that ends in .json", tokenizer)
+    }
 }
 
 impl Config {
@@ -176,6 +205,10 @@ impl Config {
             }
         };
         config.check()?;
+        // A hash stands for a file that was read; here the file is named.
+        let tokenizer = config.data.tokenizer.as_deref().unwrap_or_default();
+        let named = !tokenizer.starts_with(TOKENIZER_HASH);
+        ensure("data.tokenizer", named, "the path of a tokenizer.json", tokenizer)?;
         Ok(config)
     }
 
@@ -206,8 +239,7 @@ impl Config {
         ensure("state", given == 1, "one of `seed`, `snapshot` and `weights`", found)?;
 
         one_of("data.format", &["text", "llmc", "nanogpt"], &data.format)?;
-        let tokenizer = data.tokenizer.as_deref().unwrap_or("none");
-        one_of("data.tokenizer", if data.format == "text" { &["bytes"] } else { &["none"] }, tokenizer)?;
+        data.check_tokenizer()?;
         ensure("data.files", !data.files.is_empty(), "at least one file", "none")?;
         within("data.sequences", data.sequences, 1, 1 << 16)?;
         within("data.length", data.length, 1, model.positions())?;

@@ -121,6 +121,15 @@ fn refused_tomls() -> Vec<(&'static str, String)> {
         ("seed_and_snapshot", replaced("seed = 1\n", "seed = 1\nsnapshot = \"a.safetensors\"\n")),
         ("neither_seed_nor_snapshot", replaced("seed = 1\n", "")),
         ("tokenizer_for_tokens", replaced("format = \"llmc\"", "format = \"llmc\"\ntokenizer = \"bytes\"")),
+        ("another_tokenizer", replaced("format = \"llmc\"", "format = \"text\"\ntokenizer = \"gpt-2\"")),
+        ("text_without_tokenizer", replaced("format = \"llmc\"", "format = \"text\"")),
+        (
+            "tokenizer_by_hash",
+            replaced(
+                "format = \"llmc\"",
+                &format!("format = \"text\"\ntokenizer = \"sha256:{}\"", "0".repeat(64)),
+            ),
+        ),
         ("no_files", replaced("files = [\"tokens.bin\"]", "files = []")),
         ("another_optimizer", replaced("\"adamw\"", "\"lion\"")),
         ("adamw_without_beta2", replaced("beta2 = 0.95\n", "")),

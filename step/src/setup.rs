@@ -5,7 +5,8 @@ use crate::init;
 use crate::plan::{self, PlanError};
 use crate::snapshot::{self, SnapshotError};
 use crate::state::State;
-use crate::tokens::{Format, TokensError, read_files};
+use crate::tokens::wrong::TokensError;
+use crate::tokens::{self, Progress, Stream};
 use crate::weights::{self, WeightsError};
 use schemas::config::{Config, ConfigError, TOML_BYTES_MAX};
 use schemas::digest::Checksum;
@@ -14,6 +15,31 @@ use schemas::profile::F32_FMA;
 use schemas::run::Run;
 use std::io::Read;
 use std::path::{Path, PathBuf};
+
+/// What a run reads: all of it but the state.
+#[derive(Debug)]
+pub struct Data {
+    /// The run.toml's values; a tokenizer.json stands in it by its hash.
+    pub config: Config,
+    /// The tokens, and where they come from.
+    pub stream: Stream,
+    /// The step as data.
+    pub plan: Plan,
+}
+
+impl Data {
+    /// Reads a run.toml and its data; `progress` is told how far.
+    pub fn load(path: &Path, progress: Progress) -> Result<Data, SetupError> {
+        let mut config = read_config(path)?;
+        let base = path.parent().unwrap_or(Path::new(""));
+        let stream = Stream::read(&config.data, base, config.model.vocabulary() as u32, progress)?;
+        tokens::resolve(&mut config.data, &stream);
+        let dataset = checksum_u32(&[stream.tokens.len() as u64], &stream.tokens);
+        let plan = plan::derive(&config, stream.tokens.len() as u64, dataset)
+            .map_err(|source| SetupError::Plan { path: path.to_owned(), source })?;
+        Ok(Data { config, stream, plan })
+    }
+}
 
 /// A run, ready to be computed.
 #[derive(Debug)]
@@ -92,15 +118,13 @@ pub enum SetupError {
 impl Setup {
     /// Reads a run.toml and everything it names. Paths in it are relative to it.
     pub fn load(path: &Path) -> Result<Setup, SetupError> {
-        let config = read_config(path)?;
+        Setup::load_telling(path, &mut |_, _| ())
+    }
+
+    /// The same; `progress` is told how much of the data has been read.
+    pub fn load_telling(path: &Path, progress: Progress) -> Result<Setup, SetupError> {
+        let Data { config, stream, plan } = Data::load(path, progress)?;
         let base = path.parent().unwrap_or(Path::new(""));
-        let format = Format::from_name(&config.data.format);
-        let format = format.expect("setup: config lets no other data format pass");
-        let files: Vec<PathBuf> = config.data.files.iter().map(|file| base.join(file)).collect();
-        let tokens = read_files(format, &files, config.model.vocabulary() as u32)?;
-        let dataset = checksum_u32(&[tokens.len() as u64], &tokens);
-        let plan = plan::derive(&config, tokens.len() as u64, dataset)
-            .map_err(|source| SetupError::Plan { path: path.to_owned(), source })?;
         let (needed, available) = (12 * plan.parameter_count(), crate::memory::available());
         if needed > available {
             return Err(SetupError::Memory { path: path.to_owned(), needed, available });
@@ -113,12 +137,12 @@ impl Setup {
             config: config.digest(),
             plan: plan.digest(),
             state: state.digest(),
-            dataset,
+            dataset: plan.data.dataset,
             steps: config.steps,
             leaves: config.leaves,
             devices_max: config.devices_max,
         };
-        Ok(Setup { config, tokens, plan, state, run })
+        Ok(Setup { config, tokens: stream.tokens, plan, state, run })
     }
 }
 

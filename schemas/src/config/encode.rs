@@ -23,6 +23,10 @@ impl Object for Config {
     fn to_value(&self) -> Value {
         let seed = self.state.seed.map(|seed| (Value::text("seed"), Value::Uint(seed)));
         let tokenizer = self.data.tokenizer.as_deref().unwrap_or("none");
+        assert!(
+            self.data.tokenizer_file().is_none(),
+            "config: {tokenizer} has to be read before it is encoded"
+        );
         let data = Value::map([
             ("format", Value::text(&self.data.format)),
             ("tokenizer", Value::text(tokenizer)),
@@ -159,7 +163,10 @@ fn model_from(mut fields: Fields) -> Result<Model, ObjectError> {
 }
 
 fn data_from(mut fields: Fields) -> Result<Data, ObjectError> {
-    let tokenizer = fields.text("tokenizer", 40)?;
+    let tokenizer = fields.text("tokenizer", 80)?;
+    if tokenizer.ends_with(".json") {
+        return Err(fields.wrong("tokenizer", "bytes, gpt2, none or sha256: and 64 digits", tokenizer));
+    }
     let data = Data {
         format: fields.text("format", 40)?,
         tokenizer: (tokenizer != "none").then_some(tokenizer),
