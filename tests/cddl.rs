@@ -44,7 +44,7 @@ fn profile(bytes: &[u8]) -> Result<(), String> {
 }
 
 /// Fixture, rule of the grammar, decoder.
-const FIXTURES: [(&str, &str, Decoder); 28] = [
+const FIXTURES: [(&str, &str, Decoder); 29] = [
     ("profile/f32-fma", "profile", profile),
     ("config/tiny", "config", decode::<config::Config>),
     ("config/llama", "config", decode::<config::Config>),
