@@ -8,6 +8,7 @@ use schemas::object::Object;
 use schemas::plan::Plan;
 use sha2::{Digest as _, Sha256};
 use std::path::Path;
+use step::dispatch::Backend;
 use tlog::checkpoint::Checkpoint;
 use tlog::note::{Verifier as _, VerifierKey};
 use verify::policy::Policy;
@@ -75,7 +76,7 @@ fn step_and_device_compute_the_known_checksums_and_folds() {
         let key = FoldKey([0; 32]);
 
         assert_eq!(step::checksum::checksum_f32(&shape, &words), expected, "{label}");
-        let folded = step::checksum::FoldTables::new(key, words.len()).fold(&words);
+        let folded = step::checksum::FoldTables::new(Backend::detect(), key, words.len()).fold(&words);
         assert_eq!([folded.fold.a, folded.fold.b], expected_fold, "{label}");
         assert!(folded.finite);
 
@@ -104,7 +105,7 @@ fn every_nan_is_one_word_to_step_and_device() {
     let sums = [0x7fc0_0000_u32, 0xffc0_0001, 0x7f80_0001].map(|bits| {
         let words = [1.0, f32::from_bits(bits), 2.0];
         let digested = device::checksum::Coefficients::new(key, 3).digest(&words);
-        let folded = step::checksum::FoldTables::new(key, 3).fold(&words);
+        let folded = step::checksum::FoldTables::new(Backend::detect(), key, 3).fold(&words);
         let checksum = step::checksum::checksum_f32(&[3], &words);
         assert_eq!((digested.sum.checksum, digested.sum.fold), (checksum, folded.fold));
         assert!(!digested.finite && !folded.finite);

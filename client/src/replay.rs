@@ -58,7 +58,7 @@ pub fn expected_answer(
         "the replay of step {chosen} gives {found:?}, the prediction has {expected:?}: the folder's snapshots are \
          of another run"
     );
-    let tables = FoldTables::new(FoldKey::from(challenge), reduced.len());
+    let tables = FoldTables::new(session.backend(), FoldKey::from(challenge), reduced.len());
     Ok(Some(Answer {
         step: chosen,
         reduced: tables.fold(&reduced).fold,

@@ -164,7 +164,10 @@ fn the_devices_own_checksums_and_folds_are_those_of_the_oracle() {
         let shape = [count as u64];
         assert_eq!(checksum_f32(&words), step::checksum::checksum_f32(&shape, &words));
         let key = FoldKey([3; 32]);
-        let (mine, theirs) = (Coefficients::new(key, shape[0]), step::checksum::FoldTables::new(key, count));
+        let (mine, theirs) = (
+            Coefficients::new(key, shape[0]),
+            step::checksum::FoldTables::new(step::dispatch::Backend::detect(), key, count),
+        );
         assert_eq!(mine.digest(&words).sum.fold, theirs.fold(&words).fold);
         assert_eq!(mine.digest(&words).finite, theirs.fold(&words).finite);
     }

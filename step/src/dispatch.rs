@@ -7,6 +7,7 @@
 //! is an instruction or a library call. `tests/backends.rs` compares them all.
 
 use crate::reference::attention::Head;
+use crate::reference::fold::{self, Sums};
 use crate::reference::matmul::View;
 use crate::reference::{activation, adamw, attention, clip, embedding, loss, matmul, norm, reduce, residual};
 use crate::reference::{rmsnorm, rope, sgd, swiglu};
@@ -149,16 +150,18 @@ macro_rules! dispatch {
 }
 
 dispatch! {
-    loops reduce::warp32_sum(x: &[f32]) -> f32;
-    loops reduce::warp32_dot(a: &[f32], b: &[f32]) -> f32;
-    loops reduce::warp32_max(x: &[f32]) -> f32;
-    loops reduce::column_sums(x: &[f32], out: &mut [f32]);
+    vectors reduce::warp32_sum(x: &[f32]) -> f32;
+    vectors reduce::warp32_dot(a: &[f32], b: &[f32]) -> f32;
+    vectors reduce::warp32_max(x: &[f32]) -> f32;
+    loops reduce::column_sums(x: &[f32], width: usize, first: usize, out: &mut [f32]);
     vectors matmul::matmul(a: View, b: View, inner: usize, bias: Option<&[f32]>, out: &mut [&mut [f32]]);
     meters peak::peak(rounds: usize) -> usize;
     loops embedding::embedding_forward(
         tokens: &[u32], wte: &[f32], wpe: &[f32], times: usize, channels: usize, out: &mut [f32]
     );
-    loops embedding::embedding_backward_tokens(tokens: &[u32], d_out: &[f32], channels: usize, d_wte: &mut [f32]);
+    loops embedding::embedding_backward_tokens(
+        tokens: &[u32], d_out: &[f32], channels: usize, first: usize, d_wte: &mut [f32]
+    );
     loops embedding::embedding_backward_positions(d_out: &[f32], times: usize, channels: usize, d_wpe: &mut [f32]);
     loops embedding::token_embedding_forward(tokens: &[u32], table: &[f32], channels: usize, out: &mut [f32]);
     loops norm::layernorm_forward(
@@ -169,7 +172,8 @@ dispatch! {
         d_y: &[f32], x: &[f32], gain: &[f32], mean: &[f32], rstd: &[f32], inv_c: f32, d_x: &mut [f32]
     );
     loops norm::layernorm_backward_parameters(
-        d_y: &[f32], x: &[f32], mean: &[f32], rstd: &[f32], d_gain: &mut [f32], d_bias: &mut [f32]
+        d_y: &[f32], x: &[f32], mean: &[f32], rstd: &[f32], width: usize, first: usize,
+        d_gain: &mut [f32], d_bias: &mut [f32]
     );
     loops rmsnorm::rmsnorm_forward(
         x: &[f32], gain: &[f32], inv_c: f32, eps: f32, y: &mut [f32], rstd: &mut [f32]
@@ -177,7 +181,9 @@ dispatch! {
     loops rmsnorm::rmsnorm_backward_input(
         d_y: &[f32], x: &[f32], gain: &[f32], rstd: &[f32], inv_c: f32, d_x: &mut [f32]
     );
-    loops rmsnorm::rmsnorm_backward_gain(d_y: &[f32], x: &[f32], rstd: &[f32], d_gain: &mut [f32]);
+    loops rmsnorm::rmsnorm_backward_gain(
+        d_y: &[f32], x: &[f32], rstd: &[f32], width: usize, first: usize, d_gain: &mut [f32]
+    );
     loops rope::rope_forward(x: &[f32], cos: &[f32], sin: &[f32], half: usize, width: usize, y: &mut [f32]);
     loops rope::rope_backward(d_y: &[f32], cos: &[f32], sin: &[f32], half: usize, width: usize, d_x: &mut [f32]);
     loops attention::attention_forward(head: Head, o: &mut [f32], max: &mut [f32], sum: &mut [f32]);
@@ -200,10 +206,13 @@ dispatch! {
     loops residual::add(left: &[f32], right: &[f32], out: &mut [f32]);
     loops residual::add_in_place(left: &mut [f32], right: &[f32]);
     loops residual::scale_in_place(x: &mut [f32], factor: f32);
-    loops clip::square_sum_chunk(x: &[f32], columns: usize) -> f32;
+    vectors clip::square_sum_chunk(x: &[f32], columns: usize) -> f32;
+    vectors clip::scaled_square_sum_chunk(x: &mut [f32], columns: usize, factor: f32) -> f32;
     loops adamw::adamw(
         constants: adamw::AdamwConstants, scale: f32, gradient: &[f32],
         p: &mut [f32], m: &mut [f32], v: &mut [f32]
     );
     loops sgd::sgd(constants: sgd::SgdConstants, scale: f32, gradient: &[f32], p: &mut [f32], m: &mut [f32]);
+    loops fold::fold_f32(words: &[f32], t: &[u64], t_square: &[u64], factors: &[(u64, u64)]) -> Sums;
+    loops fold::fold_u32(words: &[u32], t: &[u64], t_square: &[u64], factors: &[(u64, u64)]) -> Sums;
 }

@@ -5,6 +5,7 @@
 //! per column.
 
 mod attention;
+mod columns;
 mod elements;
 mod loss;
 mod matmul;
@@ -17,8 +18,12 @@ pub use attention::{
     AttentionShape, attention_backward, attention_forward, grouped_attention_backward,
     grouped_attention_forward,
 };
+pub use columns::{
+    column_sums, embedding_backward_tokens, layernorm_backward_parameters, rmsnorm_backward_gain,
+};
 pub use elements::{
-    adamw, add, add_in_place, gelu_backward_input, gelu_forward, scale_in_place, sgd, square_sum,
+    adamw, add, add_in_place, gelu_backward_input, gelu_forward, scale_in_place, scaled_square_sums, sgd,
+    square_sums,
 };
 pub use loss::{cross_entropy_backward, cross_entropy_forward};
 pub use matmul::{linear, matmul};

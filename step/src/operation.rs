@@ -148,12 +148,12 @@ impl<'a> Call<'a> {
             (Kind::LayernormBackward, [d_x, d_gain, d_bias]) => {
                 let [d_y, x, mean, rstd, gain] = [0, 1, 2, 3, 4].map(|index| self.f32(index));
                 kernels::layernorm_backward_input(backend, d_y, x, gain, mean, rstd, self.constant(0), d_x);
-                dispatch::layernorm_backward_parameters(backend, d_y, x, mean, rstd, d_gain, d_bias);
+                kernels::layernorm_backward_parameters(backend, d_y, x, mean, rstd, d_gain, d_bias);
             }
             (Kind::RmsnormBackward, [d_x, d_gain]) => {
                 let [d_y, x, rstd, gain] = [0, 1, 2, 3].map(|index| self.f32(index));
                 kernels::rmsnorm_backward_input(backend, d_y, x, gain, rstd, self.constant(0), d_x);
-                dispatch::rmsnorm_backward_gain(backend, d_y, x, rstd, d_gain);
+                kernels::rmsnorm_backward_gain(backend, d_y, x, rstd, d_gain);
             }
             (Kind::RopeBackward, [d_x]) => {
                 let (half, width) = (d.head_size as usize / 2, d_x.len() / rows);
@@ -177,11 +177,11 @@ impl<'a> Call<'a> {
             }
             (Kind::TokenEmbeddingBackward, [d_table]) => {
                 let (tokens, d_x) = (self.u32(0), self.f32(1));
-                dispatch::embedding_backward_tokens(backend, tokens, d_x, channels, d_table);
+                kernels::embedding_backward_tokens(backend, tokens, d_x, channels, d_table);
             }
             (Kind::EmbeddingBackward, [d_wte, d_wpe]) => {
                 let (tokens, d_x) = (self.u32(0), self.f32(1));
-                dispatch::embedding_backward_tokens(backend, tokens, d_x, channels, d_wte);
+                kernels::embedding_backward_tokens(backend, tokens, d_x, channels, d_wte);
                 dispatch::embedding_backward_positions(backend, d_x, d.time as usize, channels, d_wpe);
             }
             (kind, outputs) => panic!("operation: {kind:?} does not have {} outputs", outputs.len()),
@@ -220,7 +220,7 @@ impl<'a> Call<'a> {
                 let x = View::transposed(x, inputs);
                 kernels::matmul(backend, x, View::rows(d_y, width), rows, width, out);
             }
-            _ => dispatch::column_sums(backend, self.f32(0), out),
+            _ => kernels::column_sums(backend, self.f32(0), out),
         }
     }
 }

@@ -14,6 +14,7 @@ pub mod adamw;
 pub mod attention;
 pub mod clip;
 pub mod embedding;
+pub mod fold;
 pub mod loss;
 pub mod matmul;
 pub mod norm;

@@ -122,7 +122,7 @@ impl<'a> Session<'a> {
         let order = Order::new(plan.data.tokens, plan.dimensions.time, plan.data.seed)?;
         let largest = plan.taps().map(|tap| plan.elements(tap.operand)).max().unwrap_or(0);
         let words_max = largest.max(plan.parameter_count());
-        let tables = FoldTables::new(FoldKey::from(plan.digest()), words_max as usize);
+        let tables = FoldTables::new(backend, FoldKey::from(plan.digest()), words_max as usize);
         let executor = Executor::new(plan, backend);
         let side_by_side = Needs::of(plan, rayon::current_num_threads() as u64).side_by_side;
         Ok(Session { plan, tokens, order, backend, tables, executor, side_by_side })
@@ -168,8 +168,8 @@ impl<'a> Session<'a> {
                 }
             }
             let mut gradient = tree.finish();
-            update::reduce(self.backend, self.plan, &mut gradient);
-            let norm = update::apply(self.backend, self.plan, &gradient, state);
+            let norm = update::reduce(self.backend, self.plan, &mut gradient);
+            update::apply_with_norm(self.backend, self.plan, &gradient, norm, state);
             Unrecorded { losses, norm: norm.to_bits() }
         }))
     }
@@ -222,15 +222,13 @@ impl<'a> Session<'a> {
     ) -> (Outcome, Meeting, Flat, Option<NonFinite>) {
         let number = state.step;
         let root = nodes.last().expect("session: the root is a meeting node");
+        let norm = update::reduce(self.backend, self.plan, &mut gradient);
         let reduced = match self.plan.update.inverse_leaves == 1.0_f32.to_bits() {
             // A product with 1 is the other factor, bit for bit (a NaN stays a NaN, and all are one word here).
             true => *root,
-            false => {
-                update::reduce(self.backend, self.plan, &mut gradient);
-                self.sum(&gradient)
-            }
+            false => self.sum(&gradient),
         };
-        let norm = update::apply(self.backend, self.plan, &gradient, state);
+        update::apply_with_norm(self.backend, self.plan, &gradient, norm, state);
         let parameters = self.sum(&state.parameters);
         let first = self.tables.fold(&state.first_moment);
         let second = self.tables.fold(&state.second_moment);

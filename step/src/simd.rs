@@ -18,6 +18,8 @@ pub mod avx512;
 pub mod neon;
 pub mod scalar;
 
+pub mod clip;
 pub mod matmul;
 pub mod pack;
 pub mod peak;
+pub mod reduce;

@@ -9,9 +9,27 @@ use crate::state::State;
 use schemas::plan::{Operand, Plan, Rule};
 use std::ops::Range;
 
-/// Turns the tree's root into the reduced gradient, in place: times the committed bits of 1/leaves.
-pub fn reduce(backend: Backend, plan: &Plan, root: &mut [f32]) {
-    kernels::scale_in_place(backend, root, f32::from_bits(plan.update.inverse_leaves));
+/// Turns the tree's root into the reduced gradient, in place: times the committed bits of 1/leaves. Returns its global
+/// norm, since that needs the same pass over memory.
+pub fn reduce(backend: Backend, plan: &Plan, root: &mut [f32]) -> f32 {
+    let factor = f32::from_bits(plan.update.inverse_leaves);
+    if factor == 1.0 {
+        // A product with 1 is the other factor, bit for bit (a NaN stays one).
+        return global_norm(backend, plan, root);
+    }
+    let mut rest = root;
+    let mut tensors = Vec::with_capacity(plan.parameters.len());
+    for (index, span) in spans(plan).into_iter().enumerate() {
+        let (tensor, after) = std::mem::take(&mut rest).split_at_mut(span.len());
+        tensors.push((tensor, columns(plan, index)));
+        rest = after;
+    }
+    ascending_sum(&kernels::scaled_square_sums(backend, tensors, factor)).sqrt()
+}
+
+/// Words of a row of parameter `index`; a tensor with one dimension is one row.
+fn columns(plan: &Plan, index: usize) -> usize {
+    *plan.parameters[index].shape.last().expect("update: a parameter has dimensions") as usize
 }
 
 /// Every parameter tensor's place in a flat buffer, in registered order.
@@ -28,21 +46,23 @@ pub fn spans(plan: &Plan) -> Vec<Range<usize>> {
 /// The global norm of a flat gradient: per tensor in registered order, then over tensors ascending, then the
 /// root.
 pub fn global_norm(backend: Backend, plan: &Plan, gradient: &[f32]) -> f32 {
-    let square_sum = |(index, span): (usize, Range<usize>)| {
-        // A tensor with one dimension is one row.
-        let columns = *plan.parameters[index].shape.last().expect("update: a parameter has dimensions");
-        kernels::square_sum(backend, &gradient[span], columns as usize)
-    };
-    let sums: Vec<f32> = spans(plan).into_iter().enumerate().map(square_sum).collect();
-    ascending_sum(&sums).sqrt()
+    let tensor = |(index, span): (usize, Range<usize>)| (&gradient[span], columns(plan, index));
+    let tensors: Vec<(&[f32], usize)> = spans(plan).into_iter().enumerate().map(tensor).collect();
+    ascending_sum(&kernels::square_sums(backend, &tensors)).sqrt()
 }
 
 /// Clips and applies a reduced gradient to the state, which moves to the next step. Returns the norm before
 /// clipping.
 pub fn apply(backend: Backend, plan: &Plan, gradient: &[f32], state: &mut State) -> f32 {
+    let norm = global_norm(backend, plan, gradient);
+    apply_with_norm(backend, plan, gradient, norm, state);
+    norm
+}
+
+/// As `apply`, with the norm that `reduce` gave.
+pub fn apply_with_norm(backend: Backend, plan: &Plan, gradient: &[f32], norm: f32, state: &mut State) {
     let update = &plan.update;
     let at = state.step as usize;
-    let norm = global_norm(backend, plan, gradient);
     let value = f32::from_bits;
     let scale = clip_scale(norm, value(update.clip), value(update.clip_epsilon));
     for (span, parameter) in spans(plan).into_iter().zip(&plan.parameters) {
@@ -74,5 +94,4 @@ pub fn apply(backend: Backend, plan: &Plan, gradient: &[f32], state: &mut State)
         }
     }
     state.step += 1;
-    norm
 }

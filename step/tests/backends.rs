@@ -31,15 +31,7 @@ fn layers(backend: Backend, x: &[f32]) -> Vec<Vec<f32>> {
     kernels::layernorm_forward(backend, &x[..WORDS], gain, bias, 0.025, 1e-5, &mut y, &mut mean, &mut rstd);
     kernels::layernorm_backward_input(backend, &y, &x[..WORDS], gain, &mean, &rstd, 0.025, &mut dx);
     let [mut d_gain, mut d_bias] = [(); 2].map(|_| vec![0.0; CHANNELS]);
-    dispatch::layernorm_backward_parameters(
-        backend,
-        &dx,
-        &x[..WORDS],
-        &mean,
-        &rstd,
-        &mut d_gain,
-        &mut d_bias,
-    );
+    kernels::layernorm_backward_parameters(backend, &dx, &x[..WORDS], &mean, &rstd, &mut d_gain, &mut d_bias);
 
     let mut qkv = vec![0.0; 3 * WORDS];
     let (width, bias) = (3 * CHANNELS, Some(&x[..3 * CHANNELS]));
@@ -64,7 +56,7 @@ fn head_and_loss(backend: Backend, x: &[f32], dx: &[f32], ids: &[u32]) -> Vec<Ve
     kernels::cross_entropy_forward(backend, &logits, ids, VOCABULARY, &mut loss, &mut max, &mut sum);
     kernels::cross_entropy_backward(backend, &logits, ids, &max, &sum, VOCABULARY, 0.02, &mut d_logits);
     let (mut d_wte, mut d_wpe) = (vec![0.0; VOCABULARY * CHANNELS], vec![0.0; WORDS]);
-    dispatch::embedding_backward_tokens(backend, ids, dx, CHANNELS, &mut d_wte);
+    kernels::embedding_backward_tokens(backend, ids, dx, CHANNELS, &mut d_wte);
     dispatch::embedding_backward_positions(backend, dx, ROWS / 2, CHANNELS, &mut d_wpe);
     let mut embedded = vec![0.0; WORDS];
     dispatch::embedding_forward(backend, ids, x, x, ROWS / 2, CHANNELS, &mut embedded);
@@ -73,22 +65,22 @@ fn head_and_loss(backend: Backend, x: &[f32], dx: &[f32], ids: &[u32]) -> Vec<Ve
     let (left, right) = (View::transposed(dx, CHANNELS), View::rows(&d_logits, VOCABULARY));
     kernels::matmul(backend, left, right, ROWS, VOCABULARY, &mut d_w);
     let mut column_sums = vec![0.0; VOCABULARY];
-    dispatch::column_sums(backend, &d_logits, &mut column_sums);
+    kernels::column_sums(backend, &d_logits, &mut column_sums);
     let mean = vec![dispatch::mean_loss(backend, &loss, 0.02)];
     vec![logits, loss, max, sum, d_logits, d_wte, d_wpe, embedded, d_w, column_sums, mean]
 }
 
 /// Row sums, adds and the optimizer.
 fn sums_and_update(backend: Backend, x: &[f32], y: &[f32], dx: &[f32]) -> Vec<Vec<f32>> {
-    let scalars = vec![
-        kernels::square_sum(backend, x, 3),
-        kernels::square_sum(backend, x, 2),
-        kernels::square_sum(backend, x, 1),
-        kernels::square_sum(backend, &x[1..], 1),
+    let mut scaled = x.to_vec();
+    let (left, right) = scaled.split_at_mut(2400);
+    let mut scalars = kernels::square_sums(backend, &[(x, 3), (x, 2), (x, 1), (&x[1..], 1)]);
+    scalars.extend(kernels::scaled_square_sums(backend, vec![(left, 2), (right, 1)], 0.3));
+    scalars.extend([
         dispatch::warp32_sum(backend, x),
         dispatch::warp32_dot(backend, x, x),
         dispatch::warp32_max(backend, x),
-    ];
+    ]);
     let mut sum = vec![0.0; WORDS];
     kernels::add(backend, y, &x[..WORDS], &mut sum);
     kernels::add_in_place(backend, &mut sum, dx);
@@ -107,7 +99,7 @@ fn sums_and_update(backend: Backend, x: &[f32], y: &[f32], dx: &[f32]) -> Vec<Ve
         decay: 0.999,
     };
     kernels::adamw(backend, constants, 0.7, dx, &mut p, &mut m, &mut v);
-    vec![scalars, sum, p, m, v]
+    vec![scalars, scaled, sum, p, m, v]
 }
 
 #[test]

@@ -176,7 +176,7 @@ fn a_bias_is_one_add_after_the_product() {
     kernels::linear(Backend::SCALAR, &x, View::rows(&w, columns), inner, Some(&bias), columns, &mut out);
     assert_bits(&out, &want, "bias after");
     let mut sums = vec![f32::NAN; columns];
-    reduce::column_sums(&plain, &mut sums);
+    reduce::column_sums(&plain, columns, 0, &mut sums);
     let want: Vec<f32> =
         (0..columns).map(|c| (0..rows).fold(0.0, |acc, r| acc + plain[r * columns + c])).collect();
     assert_bits(&sums, &want, "bias gradient");
@@ -227,7 +227,7 @@ fn layer_normalisation_follows_the_text() {
         assert_bits(&y, &want_y, "y");
         assert_bits(&d_x, &want_d, "d_x");
         let (mut d_gain, mut d_bias) = (vec![9.0; channels], vec![9.0; channels]);
-        norm::layernorm_backward_parameters(&d_y, &x, &mean, &rstd, &mut d_gain, &mut d_bias);
+        norm::layernorm_backward_parameters(&d_y, &x, &mean, &rstd, channels, 0, &mut d_gain, &mut d_bias);
         assert_bits(&d_gain, &want_gain, "d_gain");
         assert_bits(&d_bias, &want_bias, "d_bias");
     }
@@ -317,7 +317,7 @@ fn embeddings_add_positions_in_ascending_order() {
     let mut out = vec![0.0; d.len()];
     embedding::embedding_forward(&ids, &wte, &wpe, times, channels, &mut out);
     let (mut d_wte, mut d_wpe) = (vec![9.0; wte.len()], vec![9.0; wpe.len()]);
-    embedding::embedding_backward_tokens(&ids, &d, channels, &mut d_wte);
+    embedding::embedding_backward_tokens(&ids, &d, channels, 0, &mut d_wte);
     embedding::embedding_backward_positions(&d, times, channels, &mut d_wpe);
     for c in 0..channels {
         for (n, id) in ids.iter().enumerate() {
@@ -347,7 +347,7 @@ fn norm_clip_and_update_follow_the_text() {
             |r: usize| plain_dot(&x[r * columns..(r + 1) * columns], &x[r * columns..(r + 1) * columns]);
         let chunk = |first: usize| (first..(first + 1024).min(rows)).fold(0.0, |acc, r| acc + row(r));
         let want = (0..rows).step_by(1024).fold(0.0, |acc, first| acc + chunk(first));
-        assert_bits(&[kernels::square_sum(Backend::detect(), &x, columns)], &[want], "square sum");
+        assert_bits(&kernels::square_sums(Backend::detect(), &[(&x, columns)]), &[want], "square sum");
     }
     assert_bits(
         &[clip::clip_scale(1.0, 1.0, 1e-6), clip::clip_scale(0.5, f32::INFINITY, 1e-6)],

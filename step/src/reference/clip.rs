@@ -1,6 +1,7 @@
 //! The global norm of the gradient and the factor that clips it.
 
 use super::reduce::warp32_dot;
+use super::residual::scale_in_place;
 
 /// Rows added into one partial sum before it joins the tensor's sum.
 pub const CHUNK_ROWS: usize = 1024;
@@ -20,6 +21,20 @@ pub fn square_sum_chunk(x: &[f32], columns: usize) -> f32 {
         acc += warp32_dot(row, row);
     }
     acc
+}
+
+/// Multiplies one chunk of rows by one value in place, and sums the squares of what that gives.
+///
+/// Shapes    x: [rows, columns] (read and written), at most 1024 rows; returns one value
+/// Order     x[i] = x[i] * factor; then as `square_sum_chunk`
+/// Rounding  f32 nearest-even after the mul, then as there
+/// Special   none
+/// Aliasing  in place
+/// Source    docs/spec/profile.md#global-norm
+#[inline(always)]
+pub fn scaled_square_sum_chunk(x: &mut [f32], columns: usize, factor: f32) -> f32 {
+    scale_in_place(x, factor);
+    square_sum_chunk(x, columns)
 }
 
 /// Sum of sums, ascending: of chunks within a tensor, and of tensors within the gradient.

@@ -44,17 +44,29 @@ pub fn token_embedding_forward(tokens: &[u32], table: &[f32], channels: usize, o
 
 /// Embedding, backward into the token table.
 ///
-/// Shapes    tokens: [rows] (read); d_out: [rows, C] (read); d_wte: [V, C] (written)
-/// Order     d_wte[v][c] starts at +0; for n ascending with tokens[n] = v: d_wte[v][c] = d_wte[v][c] + d_out[n][c]
+/// Shapes    tokens: [rows] (read); d_out: [rows, C] (read); d_wte: [v, C], the rows of the table from `first` on (written)
+/// Order     d_wte[v][c] starts at +0; for n ascending with tokens[n] = first + v:
+///           d_wte[v][c] = d_wte[v][c] + d_out[n][c]
 /// Rounding  f32 nearest-even after every add
-/// Special   rows of tokens that do not occur are +0
+/// Special   rows of tokens that do not occur are +0; tokens of other rows are passed over
 /// Aliasing  none
 /// Source    docs/spec/profile.md#embedding
 #[inline(always)]
-pub fn embedding_backward_tokens(tokens: &[u32], d_out: &[f32], channels: usize, d_wte: &mut [f32]) {
+pub fn embedding_backward_tokens(
+    tokens: &[u32],
+    d_out: &[f32],
+    channels: usize,
+    first: usize,
+    d_wte: &mut [f32],
+) {
     d_wte.fill(0.0);
+    let rows = first..first + d_wte.len() / channels;
     for (d_row, &token) in d_out.chunks_exact(channels).zip(tokens) {
-        let sum = &mut d_wte[token as usize * channels..][..channels];
+        let token = token as usize;
+        if !rows.contains(&token) {
+            continue;
+        }
+        let sum = &mut d_wte[(token - first) * channels..][..channels];
         for c in 0..channels {
             sum[c] += d_row[c];
         }

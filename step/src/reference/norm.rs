@@ -75,7 +75,8 @@ pub fn layernorm_backward_input(
 
 /// Layer normalisation, backward into its gain and bias.
 ///
-/// Shapes    d_y, x: [rows, C], mean, rstd: [rows] (read); d_gain, d_bias: [C] (written)
+/// Shapes    d_y, x: [rows, width], mean, rstd: [rows] (read); d_gain, d_bias: [C], those of the columns from `first`
+///           on (written)
 /// Order     both start at +0; rows ascending: xhat = (x - mean) * rstd;
 ///           d_gain[c] = fma(d_y, xhat, d_gain[c]); d_bias[c] = d_bias[c] + d_y
 /// Rounding  f32 nearest-even after every operation; fma where written
@@ -88,14 +89,17 @@ pub fn layernorm_backward_parameters(
     x: &[f32],
     mean: &[f32],
     rstd: &[f32],
+    width: usize,
+    first: usize,
     d_gain: &mut [f32],
     d_bias: &mut [f32],
 ) {
     let channels = d_gain.len();
     d_gain.fill(0.0);
     d_bias.fill(0.0);
-    let rows = d_y.chunks_exact(channels).zip(x.chunks_exact(channels));
+    let rows = d_y.chunks_exact(width).zip(x.chunks_exact(width));
     for ((d_y, x), (mean, rstd)) in rows.zip(mean.iter().zip(rstd)) {
+        let (d_y, x) = (&d_y[first..][..channels], &x[first..][..channels]);
         for c in 0..channels {
             let xhat = (x[c] - mean) * rstd;
             d_gain[c] = fma(d_y[c], xhat, d_gain[c]);

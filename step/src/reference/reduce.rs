@@ -7,7 +7,7 @@ pub const LANES: usize = 32;
 
 /// Joins 32 lanes into one: for s in 16, 8, 4, 2, 1, lane i takes lanes i and i + s, the lower index left.
 #[inline(always)]
-fn butterfly(mut lane: [f32; LANES], join: impl Fn(f32, f32) -> f32) -> f32 {
+pub fn butterfly(mut lane: [f32; LANES], join: impl Fn(f32, f32) -> f32) -> f32 {
     let mut s = LANES / 2;
     while s > 0 {
         for i in 0..s {
@@ -20,7 +20,7 @@ fn butterfly(mut lane: [f32; LANES], join: impl Fn(f32, f32) -> f32) -> f32 {
 
 /// The larger of two: b if b > a, else a (so a NaN on the right is passed over, one on the left stays).
 #[inline(always)]
-fn max(a: f32, b: f32) -> f32 {
+pub fn max(a: f32, b: f32) -> f32 {
     if b > a { b } else { a }
 }
 
@@ -99,17 +99,17 @@ pub fn warp32_max(x: &[f32]) -> f32 {
 
 /// Sum of each column of a matrix: the gradient of a bias.
 ///
-/// Shapes    x: [rows, columns] (read); out: [columns] (written)
-/// Order     out[c] starts at +0 and adds x[0][c], x[1][c], ... rows ascending
+/// Shapes    x: [rows, width] (read); out: [columns], those from column `first` on (written)
+/// Order     out[c] starts at +0 and adds x[0][first + c], x[1][first + c], ... rows ascending
 /// Rounding  f32 nearest-even after every add
 /// Special   no rows give +0
 /// Aliasing  none
 /// Source    docs/spec/profile.md#linear
 #[inline(always)]
-pub fn column_sums(x: &[f32], out: &mut [f32]) {
+pub fn column_sums(x: &[f32], width: usize, first: usize, out: &mut [f32]) {
     out.fill(0.0);
-    for row in x.chunks_exact(out.len()) {
-        for (sum, value) in out.iter_mut().zip(row) {
+    for row in x.chunks_exact(width) {
+        for (sum, value) in out.iter_mut().zip(&row[first..]) {
             *sum += value;
         }
     }

@@ -58,18 +58,26 @@ pub fn rmsnorm_backward_input(
 
 /// RMS normalisation, backward into its gain.
 ///
-/// Shapes    d_y, x: [rows, C], rstd: [rows] (read); d_gain: [C] (written)
+/// Shapes    d_y, x: [rows, width], rstd: [rows] (read); d_gain: [C], that of the columns from `first` on (written)
 /// Order     starts at +0; rows ascending: xhat = x * rstd; d_gain[c] = fma(d_y, xhat, d_gain[c])
 /// Rounding  f32 nearest-even after every operation; fma where written
 /// Special   none
 /// Aliasing  none
 /// Source    docs/spec/profile.md#rmsnorm
 #[inline(always)]
-pub fn rmsnorm_backward_gain(d_y: &[f32], x: &[f32], rstd: &[f32], d_gain: &mut [f32]) {
+pub fn rmsnorm_backward_gain(
+    d_y: &[f32],
+    x: &[f32],
+    rstd: &[f32],
+    width: usize,
+    first: usize,
+    d_gain: &mut [f32],
+) {
     let channels = d_gain.len();
     d_gain.fill(0.0);
-    let rows = d_y.chunks_exact(channels).zip(x.chunks_exact(channels));
+    let rows = d_y.chunks_exact(width).zip(x.chunks_exact(width));
     for ((d_y, x), rstd) in rows.zip(rstd) {
+        let (d_y, x) = (&d_y[first..][..channels], &x[first..][..channels]);
         for c in 0..channels {
             d_gain[c] = fma(d_y[c], x[c] * rstd, d_gain[c]);
         }

@@ -32,7 +32,7 @@ fn linear() -> Case {
     let d_x = product(View::rows(&d_y, outputs), View::transposed(&w, outputs), outputs, inputs, rows);
     let d_w = product(View::transposed(&x, inputs), View::rows(&d_y, outputs), rows, outputs, inputs);
     let mut d_bias = vec![f32::NAN; outputs];
-    column_sums(&d_y, &mut d_bias);
+    column_sums(&d_y, d_bias.len(), 0, &mut d_bias);
     Case {
         kernels: &["matmul", "column_sums"],
         inputs: vec![x, w, bias],
@@ -75,7 +75,7 @@ pub fn layernorm_with(inv_c_backward: f32) -> Case {
     layernorm_forward(&x, &gain, &bias, 1.0 / channels as f32, EPS, &mut y, &mut mean, &mut rstd);
     let (mut d_x, mut d_gain, mut d_bias) = (y, gain.clone(), bias.clone());
     layernorm_backward_input(&d_y, &x, &gain, &mean, &rstd, inv_c_backward, &mut d_x);
-    layernorm_backward_parameters(&d_y, &x, &mean, &rstd, &mut d_gain, &mut d_bias);
+    layernorm_backward_parameters(&d_y, &x, &mean, &rstd, gain.len(), 0, &mut d_gain, &mut d_bias);
     Case {
         kernels: &["layernorm_backward_input", "layernorm_backward_parameters"],
         inputs: vec![x, gain, bias],
@@ -151,7 +151,7 @@ fn embedding() -> Case {
     let (wte, wpe) = (painted(vocabulary * channels, 21), painted(times_max * channels, 22));
     let d_out = painted(ids.len() * channels, 23);
     let (mut d_wte, mut d_wpe) = (wte.clone(), wpe.clone());
-    embedding_backward_tokens(&ids, &d_out, channels, &mut d_wte);
+    embedding_backward_tokens(&ids, &d_out, channels, 0, &mut d_wte);
     embedding_backward_positions(&d_out, times, channels, &mut d_wpe);
     Case {
         kernels: &["embedding_backward_tokens", "embedding_backward_positions"],
