@@ -6,7 +6,7 @@
 //! Rust neither reorders floating-point operations nor contracts a*b + c, and `mul_add` is one rounding whether it
 //! is an instruction or a library call. `tests/backends.rs` compares them all.
 
-use crate::reference::attention::Head;
+use crate::reference::attention::{Head, Rows};
 use crate::reference::fold::{self, Sums};
 use crate::reference::matmul::View;
 use crate::reference::{activation, adamw, attention, clip, embedding, loss, matmul, norm, reduce, residual};
@@ -186,10 +186,12 @@ dispatch! {
     );
     loops rope::rope_forward(x: &[f32], cos: &[f32], sin: &[f32], half: usize, width: usize, y: &mut [f32]);
     loops rope::rope_backward(d_y: &[f32], cos: &[f32], sin: &[f32], half: usize, width: usize, d_x: &mut [f32]);
-    loops attention::attention_forward(head: Head, o: &mut [f32], max: &mut [f32], sum: &mut [f32]);
-    loops attention::attention_backward(
-        head: Head, o: &[f32], d_o: &[f32], max: &[f32], sum: &[f32],
-        d_q: &mut [f32], d_k: &mut [f32], d_v: &mut [f32]
+    vectors attention::attention_forward(
+        head: Head, first: usize, o: &mut [&mut [f32]], max: &mut [f32], sum: &mut [f32]
+    );
+    vectors attention::attention_backward(
+        head: Head, o: Rows, d_o: Rows, max: &[f32], sum: &[f32],
+        d_q: &mut [&mut [f32]], d_k: &mut [&mut [f32]], d_v: &mut [&mut [f32]]
     );
     loops activation::gelu_forward(x: &[f32], y: &mut [f32]);
     loops activation::gelu_backward_input(x: &[f32], d_y: &[f32], d_x: &mut [f32]);

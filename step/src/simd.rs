@@ -18,6 +18,7 @@ pub mod avx512;
 pub mod neon;
 pub mod scalar;
 
+pub mod attention;
 pub mod clip;
 pub mod matmul;
 pub mod pack;

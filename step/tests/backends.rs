@@ -37,7 +37,14 @@ fn layers(backend: Backend, x: &[f32]) -> Vec<Vec<f32>> {
     let (width, bias) = (3 * CHANNELS, Some(&x[..3 * CHANNELS]));
     kernels::linear(backend, &y, View::rows(x, width), CHANNELS, bias, width, &mut qkv);
     let head_size = CHANNELS / HEADS;
-    let shape = AttentionShape { batches: 2, times: ROWS / 2, heads: HEADS, head_size, scale: 0.316 };
+    let shape = AttentionShape {
+        batches: 2,
+        times: ROWS / 2,
+        heads: HEADS,
+        kv_heads: HEADS,
+        head_size,
+        scale: 0.316,
+    };
     let [mut max, mut sum] = [(); 2].map(|_| vec![0.0; ROWS * HEADS]);
     let mut d_qkv = vec![0.0; 3 * WORDS];
     kernels::attention_forward(backend, shape, &qkv, &mut o, &mut max, &mut sum);

@@ -238,7 +238,7 @@ fn attention_follows_the_text() {
     for (batches, times, heads, size) in [(1, 1, 1, 1), (2, 5, 3, 4), (1, 70, 2, 16), (2, 33, 1, 40)] {
         let channels = heads * size;
         let scale = 1.0 / (size as f32).sqrt();
-        let shape = AttentionShape { batches, times, heads, head_size: size, scale };
+        let shape = AttentionShape { batches, times, heads, kv_heads: heads, head_size: size, scale };
         let rows = batches * times;
         let (qkv, d_o) = (painted(rows * 3 * channels, 15), painted(rows * channels, 16));
         let (mut o, mut d_qkv) = (vec![0.0; rows * channels], vec![0.0; rows * 3 * channels]);

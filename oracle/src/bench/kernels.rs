@@ -92,7 +92,7 @@ pub fn products(backend: Backend, threads: usize, shape: &Shape) -> (f64, Vec<Pr
 /// Checksums and folds of a tensor that no cache holds.
 pub fn bandwidth(backend: Backend) -> Bandwidth {
     let words = painted(WORDS);
-    let tables = FoldTables::new(FoldKey([1; 32]), WORDS);
+    let tables = FoldTables::new(backend, FoldKey([1; 32]), WORDS);
     let gigabytes = 4.0 * WORDS as f64 / 1e9;
     let best = |work: &dyn Fn()| {
         let once = |_| {

@@ -1,7 +1,10 @@
 //! Attention of every head.
+//!
+//! Tasks are independent outputs: forward, a query head of a sequence or some of its queries; backward, a key/value
+//! head of a sequence with the query heads it serves, whose gradients are one chain.
 
 use crate::dispatch::{self, Backend};
-use crate::reference::attention::Head;
+use crate::reference::attention::{Head, Rows};
 use rayon::prelude::*;
 
 /// Shape of an attention operation.
@@ -11,43 +14,84 @@ pub struct AttentionShape {
     pub batches: usize,
     /// T: positions of each.
     pub times: usize,
-    /// NH: heads of queries.
+    /// NH: query heads.
     pub heads: usize,
-    /// KVH: heads of keys and values; each serves NH / KVH heads of queries, next to each other.
+    /// KVH: key/value heads; divides NH. Head g serves query heads g * (NH / KVH) up to the next one's first.
     pub kv_heads: usize,
-    /// HS.
+    /// HS; A = NH * HS.
     pub head_size: usize,
     /// The committed bits of 1 / sqrt(HS).
     pub scale: f32,
 }
 
-impl AttentionShape {
-    fn channels(self) -> usize {
-        self.heads * self.head_size
+/// Queries that a forward task has at least: enough to pay for copying their keys and values.
+const TASK_QUERIES: usize = 64;
+
+/// A matrix of heads side by side, [N, stride].
+#[derive(Clone, Copy)]
+struct Heads<'a> {
+    words: &'a [f32],
+    stride: usize,
+}
+
+impl<'a> Heads<'a> {
+    /// The rows of one head in one sequence.
+    fn of(self, shape: AttentionShape, batch: usize, head: usize) -> Rows<'a> {
+        let first = batch * shape.times * self.stride + head * shape.head_size;
+        Rows { words: &self.words[first..], stride: self.stride, width: shape.head_size }
+    }
+}
+
+/// Queries, keys and values of every head.
+#[derive(Clone, Copy)]
+struct Inputs<'a> {
+    q: Heads<'a>,
+    k: Heads<'a>,
+    v: Heads<'a>,
+}
+
+impl<'a> Inputs<'a> {
+    /// From rows [q | k | v].
+    fn packed(shape: AttentionShape, qkv: &'a [f32]) -> Self {
+        assert_eq!(shape.heads, shape.kv_heads, "attention: packed rows have as many keys as queries");
+        let width = shape.heads * shape.head_size;
+        let [q, k, v] = [0, 1, 2].map(|part| &qkv[(part * width).min(qkv.len())..]);
+        let heads = |words| Heads { words, stride: 3 * width };
+        Inputs { q: heads(q), k: heads(k), v: heads(v) }
     }
 
-    /// Copies one head out of rows of `width` words: [T, HS] from column `first` of sequence `batch`.
-    fn take(self, x: &[f32], width: usize, batch: usize, first: usize) -> Vec<f32> {
-        let rows = x[batch * self.times * width..].chunks_exact(width).take(self.times);
-        rows.flat_map(|row| &row[first..first + self.head_size]).copied().collect()
+    /// From three matrices.
+    fn grouped(shape: AttentionShape, q: &'a [f32], k: &'a [f32], v: &'a [f32]) -> Self {
+        let heads = |words, heads: usize| Heads { words, stride: heads * shape.head_size };
+        Inputs { q: heads(q, shape.heads), k: heads(k, shape.kv_heads), v: heads(v, shape.kv_heads) }
     }
 
-    /// Copies one head back; the counterpart of `take`.
-    fn put(self, part: &[f32], x: &mut [f32], width: usize, batch: usize, first: usize) {
-        let rows = x[batch * self.times * width..].chunks_exact_mut(width);
-        for (row, part) in rows.zip(part.chunks_exact(self.head_size)) {
-            row[first..first + self.head_size].copy_from_slice(part);
+    /// One query head and the keys and values it looks at.
+    fn head(self, shape: AttentionShape, batch: usize, head: usize) -> Head<'a> {
+        let group = head / (shape.heads / shape.kv_heads);
+        Head {
+            q: self.q.of(shape, batch, head),
+            k: self.k.of(shape, batch, group),
+            v: self.v.of(shape, batch, group),
+            scale: shape.scale,
         }
     }
 }
 
-/// q, k and v of one head, each [T, HS].
-fn take_qkv(shape: AttentionShape, qkv: &[f32], batch: usize, head: usize) -> [Vec<f32>; 3] {
-    let channels = shape.channels();
-    [0, 1, 2].map(|part| shape.take(qkv, 3 * channels, batch, part * channels + head * shape.head_size))
+/// The rows of one head, apart from each other.
+type HeadRows<'a> = Vec<&'a mut [f32]>;
+
+/// Cuts a matrix of `heads` heads side by side: the rows of head h in sequence b stand at b * heads + h.
+fn cut(shape: AttentionShape, heads: usize, x: &mut [f32]) -> Vec<HeadRows<'_>> {
+    let mut parts: Vec<HeadRows> = Vec::new();
+    parts.resize_with(shape.batches * heads, || Vec::with_capacity(shape.times));
+    for (i, part) in x.chunks_exact_mut(shape.head_size).enumerate() {
+        parts[i / heads / shape.times * heads + i % heads].push(part);
+    }
+    parts
 }
 
-/// Attention of every head. qkv: [B, T, 3C] (read); o: [B, T, C], max, sum: [B, NH, T] (written).
+/// Attention of every head. qkv: [N, 3A] (read); o: [N, A], max, sum: [B, NH, T] (written).
 pub fn attention_forward(
     backend: Backend,
     shape: AttentionShape,
@@ -56,57 +100,11 @@ pub fn attention_forward(
     max: &mut [f32],
     sum: &mut [f32],
 ) {
-    let (times, size) = (shape.times, shape.head_size);
-    let tasks = max.par_chunks_mut(times).zip(sum.par_chunks_mut(times)).enumerate();
-    let parts: Vec<Vec<f32>> = tasks
-        .map(|(task, (max, sum))| {
-            let [q, k, v] = take_qkv(shape, qkv, task / shape.heads, task % shape.heads);
-            let mut o = vec![0.0; times * size];
-            let head = Head { q: &q, k: &k, v: &v, head_size: size, scale: shape.scale };
-            dispatch::attention_forward(backend, head, &mut o, max, sum);
-            o
-        })
-        .collect();
-    for (task, part) in parts.iter().enumerate() {
-        shape.put(part, o, shape.channels(), task / shape.heads, task % shape.heads * size);
-    }
+    forward(backend, shape, Inputs::packed(shape, qkv), o, max, sum);
 }
 
-/// Gradient of attention. qkv, d_qkv: [B, T, 3C]; o, d_o: [B, T, C]; max, sum: [B, NH, T]; d_qkv is written.
-pub fn attention_backward(
-    backend: Backend,
-    shape: AttentionShape,
-    qkv: &[f32],
-    o: &[f32],
-    d_o: &[f32],
-    max: &[f32],
-    sum: &[f32],
-    d_qkv: &mut [f32],
-) {
-    let (times, size, channels) = (shape.times, shape.head_size, shape.channels());
-    let tasks = max.par_chunks(times).zip(sum.par_chunks(times)).enumerate();
-    let parts: Vec<[Vec<f32>; 3]> = tasks
-        .map(|(task, (max, sum))| {
-            let (batch, head) = (task / shape.heads, task % shape.heads);
-            let [q, k, v] = take_qkv(shape, qkv, batch, head);
-            let o = shape.take(o, channels, batch, head * size);
-            let d_o = shape.take(d_o, channels, batch, head * size);
-            let [mut d_q, mut d_k, mut d_v] = [0, 1, 2].map(|_| vec![0.0; times * size]);
-            let inputs = Head { q: &q, k: &k, v: &v, head_size: size, scale: shape.scale };
-            dispatch::attention_backward(backend, inputs, &o, &d_o, max, sum, &mut d_q, &mut d_k, &mut d_v);
-            [d_q, d_k, d_v]
-        })
-        .collect();
-    for (task, heads) in parts.iter().enumerate() {
-        for (part, d) in heads.iter().enumerate() {
-            let first = part * channels + task % shape.heads * size;
-            shape.put(d, d_qkv, 3 * channels, task / shape.heads, first);
-        }
-    }
-}
-
-/// Attention with grouped heads. q: [N, NH * HS], k, v: [N, KVH * HS] (read); o: [N, NH * HS], max, sum: [B, NH, T]
-/// (written).
+/// Attention of every head, with grouped queries. q: [N, A], k, v: [N, KVH * HS] (read); o: [N, A], max,
+/// sum: [B, NH, T] (written).
 pub fn grouped_attention_forward(
     backend: Backend,
     shape: AttentionShape,
@@ -117,27 +115,57 @@ pub fn grouped_attention_forward(
     max: &mut [f32],
     sum: &mut [f32],
 ) {
-    let (times, size, width) = (shape.times, shape.head_size, shape.channels());
-    let (kv_width, each) = (shape.kv_heads * size, shape.heads / shape.kv_heads);
-    let tasks = max.par_chunks_mut(times).zip(sum.par_chunks_mut(times)).enumerate();
-    let parts: Vec<Vec<f32>> = tasks
-        .map(|(task, (max, sum))| {
-            let (batch, head) = (task / shape.heads, task % shape.heads);
-            let q = shape.take(q, width, batch, head * size);
-            let [k, v] = [k, v].map(|x| shape.take(x, kv_width, batch, head / each * size));
-            let mut o = vec![0.0; times * size];
-            let head = Head { q: &q, k: &k, v: &v, head_size: size, scale: shape.scale };
-            dispatch::attention_forward(backend, head, &mut o, max, sum);
-            o
-        })
-        .collect();
-    for (task, part) in parts.iter().enumerate() {
-        shape.put(part, o, width, task / shape.heads, task % shape.heads * size);
-    }
+    forward(backend, shape, Inputs::grouped(shape, q, k, v), o, max, sum);
 }
 
-/// Gradient of attention with grouped heads, in the shapes of the forward pass. Heads of queries that share a head of
-/// keys go one after the other, ascending: the chains of d_k and d_v run through all of them.
+fn forward(
+    backend: Backend,
+    shape: AttentionShape,
+    inputs: Inputs,
+    o: &mut [f32],
+    max: &mut [f32],
+    sum: &mut [f32],
+) {
+    let (times, heads) = (shape.times, shape.batches * shape.heads);
+    // Later queries look at more keys, so that equal numbers of queries are unequal work: several tasks a thread.
+    let pieces = (4 * rayon::current_num_threads()).div_ceil(heads);
+    let queries = times.div_ceil(pieces).next_multiple_of(TASK_QUERIES);
+    let o = cut(shape, shape.heads, o);
+    let tasks = o.into_par_iter().zip(max.par_chunks_mut(times)).zip(sum.par_chunks_mut(times)).enumerate();
+    tasks.for_each(|(at, ((mut o, max), sum))| {
+        let head = inputs.head(shape, at / shape.heads, at % shape.heads);
+        let pieces =
+            o.par_chunks_mut(queries).zip(max.par_chunks_mut(queries)).zip(sum.par_chunks_mut(queries));
+        pieces.enumerate().for_each(|(piece, ((o, max), sum))| {
+            dispatch::attention_forward(backend, head, piece * queries, o, max, sum);
+        });
+    });
+}
+
+/// Gradient of attention. qkv: [N, 3A]; o, d_o: [N, A]; max, sum: [B, NH, T] (read); d_qkv: [N, 3A] (written).
+pub fn attention_backward(
+    backend: Backend,
+    shape: AttentionShape,
+    qkv: &[f32],
+    o: &[f32],
+    d_o: &[f32],
+    max: &[f32],
+    sum: &[f32],
+    d_qkv: &mut [f32],
+) {
+    let inputs = Inputs::packed(shape, qkv);
+    let mut d = cut(shape, 3 * shape.heads, d_qkv).into_iter();
+    let [mut d_q, mut d_k, mut d_v] = [(); 3].map(|_| Vec::new());
+    for _ in 0..shape.batches {
+        for part in [&mut d_q, &mut d_k, &mut d_v] {
+            part.extend(d.by_ref().take(shape.heads));
+        }
+    }
+    backward(backend, shape, inputs, [o, d_o], [max, sum], [d_q, d_k, d_v]);
+}
+
+/// Gradient of attention with grouped queries. q, o, d_o: [N, A], k, v: [N, KVH * HS], max, sum: [B, NH, T]
+/// (read); d_q: [N, A], d_k, d_v: [N, KVH * HS] (written).
 pub fn grouped_attention_backward(
     backend: Backend,
     shape: AttentionShape,
@@ -152,33 +180,36 @@ pub fn grouped_attention_backward(
     d_k: &mut [f32],
     d_v: &mut [f32],
 ) {
-    let (times, size, width) = (shape.times, shape.head_size, shape.channels());
-    let (kv_width, each) = (shape.kv_heads * size, shape.heads / shape.kv_heads);
-    let tasks = (0..shape.batches * shape.kv_heads).into_par_iter();
-    let parts: Vec<(Vec<Vec<f32>>, [Vec<f32>; 2])> = tasks
-        .map(|task| {
-            let (batch, group) = (task / shape.kv_heads, task % shape.kv_heads);
-            let [k, v] = [k, v].map(|x| shape.take(x, kv_width, batch, group * size));
-            let [mut d_k, mut d_v] = [(); 2].map(|_| vec![0.0; times * size]);
-            let of_head = |head: usize| {
-                let [q, o, d_o] = [q, o, d_o].map(|x| shape.take(x, width, batch, head * size));
-                let rows = (batch * shape.heads + head) * times..(batch * shape.heads + head + 1) * times;
-                let mut d_q = vec![0.0; times * size];
-                let head = Head { q: &q, k: &k, v: &v, head_size: size, scale: shape.scale };
-                let (max, sum) = (&max[rows.clone()], &sum[rows]);
-                dispatch::attention_backward(backend, head, &o, &d_o, max, sum, &mut d_q, &mut d_k, &mut d_v);
-                d_q
-            };
-            let d_q = (group * each..(group + 1) * each).map(of_head).collect();
-            (d_q, [d_k, d_v])
-        })
-        .collect();
-    for (task, (heads, [part_k, part_v])) in parts.iter().enumerate() {
-        let (batch, group) = (task / shape.kv_heads, task % shape.kv_heads);
-        shape.put(part_k, d_k, kv_width, batch, group * size);
-        shape.put(part_v, d_v, kv_width, batch, group * size);
-        for (i, part) in heads.iter().enumerate() {
-            shape.put(part, d_q, width, batch, (group * each + i) * size);
+    let inputs = Inputs::grouped(shape, q, k, v);
+    let d_q = cut(shape, shape.heads, d_q);
+    let [d_k, d_v] = [d_k, d_v].map(|d| cut(shape, shape.kv_heads, d));
+    backward(backend, shape, inputs, [o, d_o], [max, sum], [d_q, d_k, d_v]);
+}
+
+fn backward(
+    backend: Backend,
+    shape: AttentionShape,
+    inputs: Inputs,
+    [o, d_o]: [&[f32]; 2],
+    [max, sum]: [&[f32]; 2],
+    [mut d_q, d_k, d_v]: [Vec<HeadRows>; 3],
+) {
+    let group = shape.heads / shape.kv_heads;
+    let [o, d_o] = [o, d_o].map(|words| Heads { words, stride: shape.heads * shape.head_size });
+    let tasks = d_q.par_chunks_mut(group).zip(d_k).zip(d_v).enumerate();
+    tasks.for_each(|(at, ((d_q, mut d_k), mut d_v))| {
+        for row in d_k.iter_mut().chain(d_v.iter_mut()) {
+            row.fill(0.0);
         }
-    }
+        // Ascending, for the chains of d_k and d_v go on from one query head to the next.
+        for (i, d_q) in d_q.iter_mut().enumerate() {
+            let query_head = at * group + i;
+            let (batch, head) = (query_head / shape.heads, query_head % shape.heads);
+            let row = query_head * shape.times..(query_head + 1) * shape.times;
+            let (max, sum) = (&max[row.clone()], &sum[row]);
+            let (o, d_o) = (o.of(shape, batch, head), d_o.of(shape, batch, head));
+            let head = inputs.head(shape, batch, head);
+            dispatch::attention_backward(backend, head, o, d_o, max, sum, d_q, &mut d_k, &mut d_v);
+        }
+    });
 }
