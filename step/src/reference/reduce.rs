@@ -7,7 +7,7 @@ pub const LANES: usize = 32;
 
 /// Joins 32 lanes into one: for s in 16, 8, 4, 2, 1, lane i takes lanes i and i + s, the lower index left.
 #[inline(always)]
-pub fn butterfly(mut lane: [f32; LANES], join: impl Fn(f32, f32) -> f32) -> f32 {
+fn butterfly(mut lane: [f32; LANES], join: impl Fn(f32, f32) -> f32) -> f32 {
     let mut s = LANES / 2;
     while s > 0 {
         for i in 0..s {

@@ -2,7 +2,7 @@
 
 use super::vector::Vector;
 use crate::number::elementary::fma;
-use crate::reference::reduce::{LANES, butterfly, max};
+use crate::reference::reduce::{LANES, max};
 
 /// Registers that the 32 lanes take at most.
 const REGISTERS_MAX: usize = 4;
@@ -27,13 +27,34 @@ impl<V: Vector> Lanes<V> {
         }
     }
 
+    /// Joins all lanes, after `rest` has changed the first of them for what is less than a block: the butterfly of the
+    /// reference, in registers as long as both sides fill some.
     #[inline(always)]
-    fn words(self) -> [f32; LANES] {
+    fn join(
+        self,
+        rest: impl FnOnce(&mut [f32; LANES]),
+        registers: impl Fn(V, V) -> V,
+        lanes: impl Fn(f32, f32) -> f32,
+    ) -> f32 {
         let mut words = [0.0; LANES];
         for r in 0..Self::REGISTERS {
             self.0[r].store(&mut words[r * V::LANES..]);
         }
-        words
+        rest(&mut words);
+        let mut s = LANES / 2;
+        while s > 0 {
+            if s >= V::LANES {
+                for i in (0..s).step_by(V::LANES) {
+                    registers(V::load(&words[i..]), V::load(&words[i + s..])).store(&mut words[i..]);
+                }
+            } else {
+                for i in 0..s {
+                    words[i] = lanes(words[i], words[i + s]);
+                }
+            }
+            s /= 2;
+        }
+        words[0]
     }
 }
 
@@ -45,11 +66,8 @@ pub fn warp32_sum<V: Vector>(x: &[f32]) -> f32 {
     for block in blocks {
         lanes.block(|lane, at| lane.add(V::load(&block[at..])));
     }
-    let mut lane = lanes.words();
-    for (l, value) in rest.iter().enumerate() {
-        lane[l] += value;
-    }
-    butterfly(lane, |a, b| a + b)
+    let last = |lane: &mut [f32; LANES]| rest.iter().enumerate().for_each(|(l, value)| lane[l] += value);
+    lanes.join(last, V::add, |a, b| a + b)
 }
 
 /// See `reference::reduce::warp32_dot`.
@@ -61,11 +79,12 @@ pub fn warp32_dot<V: Vector>(a: &[f32], b: &[f32]) -> f32 {
     for (a, b) in a_blocks.iter().zip(b_blocks) {
         lanes.block(|lane, at| V::load(&a[at..]).fma(V::load(&b[at..]), lane));
     }
-    let mut lane = lanes.words();
-    for (l, (a, b)) in a_rest.iter().zip(b_rest).enumerate() {
-        lane[l] = fma(*a, *b, lane[l]);
-    }
-    butterfly(lane, |a, b| a + b)
+    let last = |lane: &mut [f32; LANES]| {
+        for (l, (a, b)) in a_rest.iter().zip(b_rest).enumerate() {
+            lane[l] = fma(*a, *b, lane[l]);
+        }
+    };
+    lanes.join(last, V::add, |a, b| a + b)
 }
 
 /// See `reference::reduce::warp32_max`.
@@ -76,9 +95,8 @@ pub fn warp32_max<V: Vector>(x: &[f32]) -> f32 {
     for block in blocks {
         lanes.block(|lane, at| lane.larger(V::load(&block[at..])));
     }
-    let mut lane = lanes.words();
-    for (l, value) in rest.iter().enumerate() {
-        lane[l] = max(lane[l], *value);
-    }
-    butterfly(lane, max)
+    let last = |lane: &mut [f32; LANES]| {
+        rest.iter().enumerate().for_each(|(l, value)| lane[l] = max(lane[l], *value));
+    };
+    lanes.join(last, V::larger, max)
 }
