@@ -1,7 +1,8 @@
-//! How fast attention runs, in GFLOP/s counted on the causal half: two products forward, five backward.
+//! How fast attention runs, counted on the causal half: two products forward, five backward.
 //!
-//! `cargo run --release -p step --example attention_rate -- 1024 4` (positions, sequences; then query heads,
-//! key/value heads, head size). The best of several runs is printed, for other programs may be running.
+//! `cargo run --release -p step --example attention_rate -- 1024 4` (positions, sequences; then query heads, key/value
+//! heads, head size; `RAYON_NUM_THREADS` sets the threads). Rates in GFLOP/s are the best of several runs, since other
+//! programs may be running; beside each stands its fraction of the machine's peak, measured right before.
 
 use std::time::Instant;
 use step::dispatch::Backend;
@@ -14,16 +15,21 @@ fn words(count: usize, seed: u32) -> Vec<f32> {
     (0..count).map(|i| f32::from_bits(word(i) & 0x80ff_ffff | 0x3f00_0000)).collect()
 }
 
-/// Seconds of the fastest of several calls.
-fn best(mut run: impl FnMut()) -> f64 {
-    let mut fastest = f64::INFINITY;
+/// The best rate of several runs in GFLOP/s, and the best fraction of the peak.
+fn best(backend: Backend, operations: f64, mut run: impl FnMut()) -> String {
+    let (mut rate, mut fraction) = (0.0_f64, 0.0_f64);
     let started = Instant::now();
-    while started.elapsed().as_secs_f64() < 1.0 || fastest.is_infinite() {
-        let one = Instant::now();
-        run();
-        fastest = fastest.min(one.elapsed().as_secs_f64());
+    while started.elapsed().as_secs_f64() < 1.0 || rate == 0.0 {
+        let peak = kernels::fma_peak(backend, rayon::current_num_threads());
+        let round = Instant::now();
+        while round.elapsed().as_secs_f64() < 0.01 {
+            let clock = Instant::now();
+            run();
+            let found = operations / clock.elapsed().as_secs_f64() / 1e9;
+            (rate, fraction) = (rate.max(found), fraction.max(found / peak));
+        }
     }
-    fastest
+    format!("{rate:7.1} GFLOP/s, {:3.0} % of peak", 100.0 * fraction)
 }
 
 fn main() {
@@ -41,21 +47,14 @@ fn main() {
     let product = (batches * heads * head_size * times * (times + 1)) as f64;
     println!("{shape:?}, threads: {}", rayon::current_num_threads());
     for backend in Backend::all().into_iter().skip(2) {
-        let forward = best(|| {
+        let forward = best(backend, 2.0 * product, || {
             kernels::grouped_attention_forward(backend, shape, &q, &k, &v, &mut o, &mut max, &mut sum);
         });
-        let backward = best(|| {
+        let backward = best(backend, 5.0 * product, || {
             kernels::grouped_attention_backward(
                 backend, shape, &q, &k, &v, &o, &d_o, &max, &sum, &mut d_q, &mut d_k, &mut d_v,
             );
         });
-        println!(
-            "{:8} forward {:7.2} ms, {:6.1} GFLOP/s; backward {:7.2} ms, {:6.1} GFLOP/s",
-            backend.name(),
-            forward * 1e3,
-            2.0 * product / forward / 1e9,
-            backward * 1e3,
-            5.0 * product / backward / 1e9
-        );
+        println!("{:8} forward {forward}; backward {backward}", backend.name());
     }
 }
