@@ -71,6 +71,7 @@ pub struct PlanArgs {
     #[arg(long, default_value_t = 100)]
     pub snapshot_every: u64,
     /// Kernels and threads.
+    /// Kernels and threads.
     #[command(flatten)]
     pub machine: Machine,
     /// Print one JSON object.
@@ -155,6 +156,7 @@ pub struct PredictArgs {
     /// Keep no traces: a differing operation can then be named only by computing its leaf again.
     #[arg(long)]
     pub no_traces: bool,
+    /// Kernels and threads.
     /// Kernels and threads.
     #[command(flatten)]
     pub machine: Machine,

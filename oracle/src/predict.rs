@@ -246,7 +246,8 @@ pub fn report(predicted: &Predicted, logged: Option<&Committed>, args: &PredictA
         let object = serde_json::json!({
             "run_id": predicted.run.to_string(), "out": out.to_string(),
             "steps": [args.steps.first, args.steps.end], "losses": predicted.losses, "invalid": predicted.invalid,
-            "body_bytes": predicted.body.len(), "run_index": logged.map(|logged| logged.run_index),
+            "body_bytes": predicted.body.len(), "peak_memory_bytes": memory::peak(),
+            "run_index": logged.map(|logged| logged.run_index),
             "prediction_index": logged.map(|logged| logged.prediction_index),
         });
         return result(&format!("{object}\n"));

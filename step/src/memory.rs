@@ -145,12 +145,21 @@ impl Needs {
     }
 }
 
+/// The most memory this process ever held, as the system counted it; none where it does not say.
+pub fn peak() -> Option<u64> {
+    kilobytes("/proc/self/status", "VmHWM:")
+}
+
 /// Bytes that the system can give without swapping; no limit where it does not say.
 pub fn available() -> u64 {
-    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
-    let kilobytes = line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok());
-    kilobytes.map_or(u64::MAX, |kilobytes| kilobytes.saturating_mul(1024))
+    kilobytes("/proc/meminfo", "MemAvailable:").unwrap_or(u64::MAX)
+}
+
+/// The bytes of a line such as `VmHWM:  1024 kB`.
+fn kilobytes(file: &str, key: &str) -> Option<u64> {
+    let text = std::fs::read_to_string(file).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix(key))?;
+    Some(line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()?.saturating_mul(1024))
 }
 
 #[cfg(test)]

@@ -5,18 +5,29 @@ mod runs;
 
 use runs::{SMALL, Size, first_state, run};
 use schemas::checksum::Dtype;
-use schemas::plan::Operand;
+use schemas::config::Config;
+use schemas::plan::{Operand, Plan};
+use step::checksum::checksum_u32;
 use step::dispatch::Backend;
 use step::memory::{Layout, Needs, lives};
+use step::plan::derive;
 use step::session::Session;
 
 const ONE_LEAF: Size =
     Size { layers: 3, heads: 2, channels: 20, length: 13, sequences: 3, leaves: 1, devices_max: 1 };
 
+/// The Llama of the fixtures: tables, tensors of other kinds, SGD.
+fn llama() -> (Plan, Vec<u32>) {
+    let config =
+        Config::from_toml(include_str!("../../fixtures/config/llama.toml")).expect("the config is right");
+    let tokens: Vec<u32> = (0..200_u32).map(|i| i * i % 11).collect();
+    let dataset = checksum_u32(&[200], &tokens);
+    (derive(&config, 200, dataset).expect("the config has a plan"), tokens)
+}
+
 #[test]
 fn a_nan_left_in_every_output_before_it_is_computed_changes_no_record() {
-    for size in [SMALL, ONE_LEAF] {
-        let (plan, tokens) = run(size);
+    for (plan, tokens) in [run(SMALL), run(ONE_LEAF), llama()] {
         for backend in Backend::all() {
             let session = Session::new(&plan, &tokens, backend).expect("a session");
             let mut poisoned = Session::new(&plan, &tokens, backend).expect("a session");
@@ -35,8 +46,7 @@ fn a_nan_left_in_every_output_before_it_is_computed_changes_no_record() {
 
 #[test]
 fn a_step_that_is_not_recorded_is_the_same_step() {
-    for size in [SMALL, ONE_LEAF] {
-        let (plan, tokens) = run(size);
+    for (plan, tokens) in [run(SMALL), run(ONE_LEAF), llama()] {
         let session = Session::new(&plan, &tokens, Backend::detect()).expect("a session");
         let (mut state, mut other) = (first_state(&plan), first_state(&plan));
         for _ in 0..3 {
@@ -51,8 +61,7 @@ fn a_step_that_is_not_recorded_is_the_same_step() {
 
 #[test]
 fn tensors_that_are_needed_at_the_same_time_lie_apart() {
-    for size in [SMALL, ONE_LEAF, Size { layers: 30, ..ONE_LEAF }] {
-        let (plan, _) = run(size);
+    for (plan, _) in [run(SMALL), run(ONE_LEAF), run(Size { layers: 30, ..ONE_LEAF }), llama()] {
         let (layout, lives) = (Layout::of(&plan), lives(&plan));
         let mut live_most = 0;
         for index in 0..plan.operations.len() {

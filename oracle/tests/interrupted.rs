@@ -1,0 +1,99 @@
+//! Work that is ended at any moment goes on to the same bytes, and a disk that is full leaves nothing half-written.
+
+mod shop;
+
+use shop::{Shop, TINY, stderr};
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+const PREDICT: &str = "predict --run run.toml --steps 0..24 --snapshot-every 5 --key p.key --out";
+
+/// Waits that long for the child to end, then kills it. True if it was killed.
+fn kill_after(child: &mut Child, delay: Duration) -> bool {
+    let started = Instant::now();
+    while started.elapsed() < delay {
+        if child.try_wait().unwrap().is_some() {
+            return false;
+        }
+        std::thread::park_timeout(Duration::from_micros(500));
+    }
+    child.kill().unwrap();
+    // A signal ends it, unless it ended by itself just before.
+    child.wait().unwrap().code().is_none()
+}
+
+#[test]
+fn a_call_killed_at_any_moment_is_gone_on_from_to_the_same_bytes() {
+    let shop = Shop::open(TINY, "seed = 3");
+    let started = Instant::now();
+    shop.done(&format!("{PREDICT} whole"));
+    let whole = started.elapsed();
+    let mut killed = 0;
+    // Moments spread over a call, a new folder for every two of them.
+    for number in 0..12_u32 {
+        let out = format!("out-{}", number / 2);
+        let mut child = shop.command(&format!("{PREDICT} {out}")).spawn().unwrap();
+        killed += u32::from(kill_after(&mut child, whole * (3 + number * 37 % 50) / 60));
+    }
+    assert!(killed >= 4, "{killed} of 12 calls were killed in {whole:?}");
+    for number in 0..6 {
+        let out = format!("out-{number}");
+        shop.done(&format!("{PREDICT} {out}"));
+        for file in ["prediction/body.cbor", "job/initial.safetensors", "job/tokens.bin", "job/run.cose"] {
+            assert_eq!(shop.read(&format!("{out}/{file}")), shop.read(&format!("whole/{file}")), "{file}");
+        }
+        let left = shop.files(&out).into_iter().filter(|name| name.contains("part")).collect::<Vec<_>>();
+        assert!(left.iter().all(|name| !name.starts_with("prediction/s")), "{left:?}");
+    }
+}
+
+/// Runs the command with no file allowed beyond a size; writing on fails as it does on a full disk.
+fn limited(shop: &Shop, blocks: u64, arguments: &str) -> String {
+    let mut command = std::process::Command::new("sh");
+    // The signal that says so is ignored, which the command inherits: what it sees is the failed write.
+    let script =
+        format!("trap '' XFSZ; ulimit -f {blocks}; exec {} {arguments}", env!("CARGO_BIN_EXE_oracle"));
+    let output = command.arg("-c").arg(script).current_dir(shop.path("")).output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    stderr(&output)
+}
+
+#[test]
+fn a_full_disk_is_told_and_leaves_nothing_half_written() {
+    let shop = Shop::open(TINY, "seed = 3");
+    shop.done(&format!("{PREDICT} whole"));
+    // 60 kB, and 12 bytes for each of 14 thousand parameters are 160 kB.
+    let said = limited(&shop, 60, &format!("{PREDICT} out"));
+    assert!(said.contains("initial.safetensors") && said.contains("File too large"), "{said}");
+    assert_eq!(shop.files("out"), ["job/plan.cbor", "prediction/plan.cbor"]);
+
+    shop.done(&format!("{PREDICT} out"));
+    for name in shop.files("out/prediction") {
+        let again = name.starts_with('s') || name == "prediction.cose" || name == "body.cbor";
+        if again && name != "salt" {
+            std::fs::remove_file(shop.path("out/prediction").join(name)).unwrap();
+        }
+    }
+    // The job is there; now it is the first snapshot that does not fit.
+    let said = limited(&shop, 60, &format!("{PREDICT} out"));
+    assert!(said.contains("step-000005.safetensors") && said.contains("File too large"), "{said}");
+    let kept = shop.files("out/prediction");
+    assert_eq!(kept, ["plan.cbor", "run.cose", "salt", "steps/steps-000000-000005.cbor"]);
+    shop.done(&format!("{PREDICT} out"));
+    assert_eq!(shop.read("out/prediction/body.cbor"), shop.read("whole/prediction/body.cbor"));
+}
+
+#[test]
+fn a_thousand_steps_are_few_files() {
+    let shop = Shop::open(shop::Size { steps: 1000, leaves: 1, length: 4, channels: 12, ..TINY }, "seed = 3");
+    let plan = shop.json("plan --run run.toml --json --snapshot-every 250");
+    shop.done("predict --run run.toml --steps 0..1000 --snapshot-every 250 --key p.key --out out");
+    let files = shop.files("out");
+    let count = |start: &str| files.iter().filter(|name| name.starts_with(start)).count();
+    assert_eq!(count("prediction/steps/"), 4);
+    assert_eq!(count("prediction/snapshots/"), 8);
+    // What `oracle plan` says of the disk is what is there.
+    let found: u64 = files.iter().map(|name| shop.path("out").join(name).metadata().unwrap().len()).sum();
+    let told = plan["disk_bytes"].as_u64().unwrap();
+    assert!(found.abs_diff(told) * 10 <= found, "told {told} bytes, found {found}");
+}
