@@ -258,6 +258,31 @@ fn a_small_llama_learns_with_either_optimizer() {
     }
 }
 
+/// Every tensor's gradient is the slope of the loss along it: the mathematics, where the tests above hold the bits.
+#[test]
+fn the_gradient_is_the_slope_of_the_loss_for_every_parameter_tensor() {
+    let (plan, tokens) = run_of(&llama_toml());
+    let session = Session::new(&plan, &tokens, Backend::detect()).expect("a session");
+    let parameters = first_state(&plan).parameters;
+    let gradient = session.leaf(0, 0, &parameters, &mut no_hook()).gradient.expect("a finite leaf");
+    for (index, span) in update::spans(&plan).into_iter().enumerate() {
+        let square: f64 = gradient[span.clone()].iter().map(|g| f64::from(*g).powi(2)).sum();
+        // Queries and keys hardly move the loss of a fresh model: a longer way shows their slope above rounding.
+        let step = (0.01 / square).min(0.3 / square.sqrt()) as f32;
+        let loss = |sign: f32| {
+            let mut moved = parameters.clone();
+            for i in span.clone() {
+                moved[i] += sign * step * gradient[i];
+            }
+            f64::from(session.leaf(0, 0, &moved, &mut no_hook()).loss)
+        };
+        let name = &plan.parameters[index].name;
+        assert!(square > 0.0, "{name}: no gradient");
+        let slope = (loss(1.0) - loss(-1.0)) / (2.0 * f64::from(step));
+        assert!((slope / square - 1.0).abs() < 0.05, "{name}: slope {slope:e}, gradient {square:e}");
+    }
+}
+
 #[test]
 fn sgd_leaves_the_second_moment_at_zero() {
     let (plan, tokens) = run_of(&with_sgd(true));
