@@ -78,18 +78,21 @@ const FIXTURES: [(&str, &str, Decoder); 29] = [
 
 /// Rejected cases that a grammar cannot express: relations between fields, counts within a byte string, signatures.
 /// (The two names: `.regexp` is anchored by RFC 8610, but not in this validator.)
-const BEYOND_A_GRAMMAR: [&str; 45] = [
+const BEYOND_A_GRAMMAR: [&str; 51] = [
     "bundle/attachment_twice",
     "bundle/attachments_out_of_order",
     "bundle/covers_twice_the_same_size",
     "bundle/proof_not_whole",
     "plan/constant_missing",
+    "plan/corrections_of_other_steps",
     "plan/devices_not_a_power_of_two",
     "plan/devices_that_do_not_divide",
     "plan/gradient_never_written",
+    "plan/group_beyond_the_groups",
     "plan/heads_that_do_not_divide",
     "plan/input_not_written_yet",
     "plan/operand_beyond_the_parameters",
+    "plan/operand_beyond_the_tables",
     "plan/operand_beyond_the_tensors",
     "plan/operation_name_twice",
     "plan/output_written_twice",
@@ -97,6 +100,9 @@ const BEYOND_A_GRAMMAR: [&str; 45] = [
     "plan/parameter_name_twice",
     "plan/shape_too_large",
     "plan/steps_not_whole",
+    "plan/table_as_output",
+    "plan/table_name_twice",
+    "plan/table_too_short",
     "plan/tensor_name_twice",
     "plan/tensor_never_written",
     "plan/time_beyond_positions",

@@ -25,11 +25,14 @@ pub struct Cli {
 #[derive(Subcommand)]
 enum Command {
     /// Write a run.toml in which every key is explained.
-    #[command(after_help = "Example:\n  oracle init run.toml")]
+    #[command(after_help = "Example:\n  oracle init --model llama run.toml")]
     Init {
         /// The file to write; an existing file is left alone.
         #[arg(default_value = "run.toml")]
         file: PathBuf,
+        /// The model to begin with.
+        #[arg(long, value_enum, default_value = "gpt2")]
+        model: init::Start,
     },
     /// Explain the plan of a run and what it costs, before anything runs.
     #[command(after_help = "Example:\n  oracle plan --run run.toml --steps 0..100 --json")]
@@ -204,7 +207,7 @@ fn parse_steps(text: &str) -> Result<Steps, String> {
 /// Runs a parsed command line.
 pub fn run(cli: Cli) -> anyhow::Result<()> {
     match cli.command {
-        Command::Init { file } => init::write(&file),
+        Command::Init { file, model } => init::write(&file, model),
         Command::Plan(args) => {
             let backend = args.machine.start()?;
             result(&explain::explain(&Setup::load(&args.run)?, backend, &args)?);

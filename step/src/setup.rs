@@ -8,6 +8,7 @@ use crate::state::State;
 use crate::tokens::wrong::TokensError;
 use crate::tokens::{self, Progress, Stream};
 use crate::weights::{self, WeightsError};
+use schemas::config::huggingface::JSON_BYTES_MAX;
 use schemas::config::{Config, ConfigError, TOML_BYTES_MAX};
 use schemas::digest::Checksum;
 use schemas::plan::{Parameter, Plan};
@@ -152,7 +153,18 @@ fn read_config(path: &Path) -> Result<Config, SetupError> {
     let mut text = String::new();
     // One byte more than allowed is enough to know that it is too long.
     file.take(TOML_BYTES_MAX as u64 + 1).read_to_string(&mut text).map_err(unreadable)?;
-    Config::from_toml(&text).map_err(|source| SetupError::Config { path: path.to_owned(), source })
+    let base = path.parent().unwrap_or(Path::new(""));
+    Config::from_toml_with(&text, |file| read_model(&base.join(file)))
+        .map_err(|source| SetupError::Config { path: path.to_owned(), source })
+}
+
+/// The text of the config.json that a run.toml names.
+fn read_model(path: &Path) -> Result<String, String> {
+    let cannot = |error: std::io::Error| format!("could not read it: {error}");
+    let file = std::fs::File::open(path).map_err(cannot)?;
+    let mut text = String::new();
+    file.take(JSON_BYTES_MAX as u64 + 1).read_to_string(&mut text).map_err(cannot)?;
+    Ok(text)
 }
 
 fn first_state(config: &Config, plan: &Plan, base: &Path) -> Result<State, SetupError> {
@@ -214,5 +226,40 @@ mod tests {
         // A folder in the place of a file is told, not read.
         std::fs::write(&path, text(8, 256).replace("corpus.txt", ".")).unwrap();
         assert!(Setup::load(&path).unwrap_err().to_string().contains("expected a regular file"));
+    }
+
+    #[test]
+    fn a_config_json_stands_for_the_models_keys() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run.toml");
+        std::fs::write(folder.path().join("corpus.txt"), "a little text, more than sixteen bytes").unwrap();
+        let text = |model: &str| {
+            format!(
+                "name = \"named\"\nprofile = \"f32-fma\"\nsteps = 1\nleaves = 1\ndevices_max = 1\n\
+                 [model]\n{model}\n[state]\nseed = 1\n[data]\nformat = \"text\"\ntokenizer = \"bytes\"\n\
+                 files = [\"corpus.txt\"]\nsequences = 1\nlength = 16\nseed = 1\n[optimizer]\nkind = \"adamw\"\n\
+                 learning_rate = 1e-3\nbeta1 = 0.9\nbeta2 = 0.95\nepsilon = 1e-8\nweight_decay = 0.1\n\
+                 schedule = \"constant\"\nwarmup_steps = 0\nfinal_fraction = 1.0\n"
+            )
+        };
+        let load = |model: &str| {
+            std::fs::write(&path, text(model)).unwrap();
+            Setup::load(&path)
+        };
+        let json = r#"{"model_type": "gpt2", "vocab_size": 256, "n_positions": 16, "n_embd": 8, "n_layer": 1, "n_head": 2,
+            "layer_norm_epsilon": 1e-5, "activation_function": "gelu_new", "initializer_range": 0.02,
+            "resid_pdrop": 0.1, "bos_token_id": 0}"#;
+        let refused = load("config = \"config.json\"").unwrap_err().to_string();
+        assert!(refused.contains("model.config: config.json: could not read it"), "{refused}");
+        std::fs::write(folder.path().join("config.json"), json).unwrap();
+        let refused = load("config = \"config.json\"").unwrap_err().to_string();
+        assert!(refused.contains("model.resid_pdrop: expected 0, or `dropout = \"off\"`"), "{refused}");
+
+        let from_file = load("config = \"config.json\"\ndropout = \"off\"").unwrap();
+        let written = load(
+            "model_type = \"gpt2\"\nvocab_size = 256\nn_positions = 16\nn_embd = 8\nn_layer = 1\nn_head = 2\n\
+             layer_norm_epsilon = 1e-5\nactivation_function = \"gelu_new\"\ninitializer_range = 0.02",
+        );
+        assert_eq!(from_file.run, written.unwrap().run, "the path is no part of the run");
     }
 }

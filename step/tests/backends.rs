@@ -7,6 +7,7 @@ use step::dispatch::{self, Backend};
 use step::kernels::{self, AttentionShape};
 use step::reference::adamw::AdamwConstants;
 use step::reference::matmul::View;
+use step::reference::sgd::SgdConstants;
 
 const ROWS: usize = 50;
 const CHANNELS: usize = 40;
@@ -20,6 +21,7 @@ fn everything(backend: Backend, x: &[f32], seed: u32) -> Vec<Vec<f32>> {
     let (y, dx) = (written[0].clone(), written[3].clone());
     written.extend(head_and_loss(backend, x, &dx, &tokens(ROWS, VOCABULARY as u32, seed)));
     written.extend(sums_and_update(backend, x, &y, &dx));
+    written.extend(llama(backend, x, &tokens(ROWS, VOCABULARY as u32, seed)));
     written
 }
 
@@ -75,6 +77,45 @@ fn head_and_loss(backend: Backend, x: &[f32], dx: &[f32], ids: &[u32]) -> Vec<Ve
     kernels::column_sums(backend, &d_logits, &mut column_sums);
     let mean = vec![dispatch::mean_loss(backend, &loss, 0.02)];
     vec![logits, loss, max, sum, d_logits, d_wte, d_wpe, embedded, d_w, column_sums, mean]
+}
+
+/// The parts of a Llama, both ways.
+fn llama(backend: Backend, x: &[f32], ids: &[u32]) -> Vec<Vec<f32>> {
+    let mut embedded = vec![0.0; WORDS];
+    dispatch::token_embedding_forward(backend, ids, x, CHANNELS, &mut embedded);
+    let (gain, half) = (&x[..CHANNELS], CHANNELS / HEADS / 2);
+    let [mut y, mut dx, mut turned, mut back, mut gated, mut d_gate, mut d_up] =
+        [(); 7].map(|_| vec![0.0; WORDS]);
+    let (mut rstd, mut d_gain) = (vec![0.0; ROWS], vec![0.0; CHANNELS]);
+    kernels::rmsnorm_forward(backend, &x[..WORDS], gain, 0.025, 1e-5, &mut y, &mut rstd);
+    kernels::rmsnorm_backward_input(backend, &y, &x[..WORDS], gain, &rstd, 0.025, &mut dx);
+    dispatch::rmsnorm_backward_gain(backend, &y, &x[..WORDS], &rstd, &mut d_gain);
+    let (cos, sin) = (&x[..ROWS / 2 * half], &x[WORDS..WORDS + ROWS / 2 * half]);
+    kernels::rope_forward(backend, &y, cos, sin, half, CHANNELS, &mut turned);
+    kernels::rope_backward(backend, &dx, cos, sin, half, CHANNELS, &mut back);
+    kernels::swiglu_forward(backend, &y, &turned, &mut gated);
+    kernels::swiglu_backward(backend, &dx, &y, &turned, &mut d_gate, &mut d_up);
+
+    let (batches, times, scale) = (2, ROWS / 2, 0.316);
+    let shape =
+        AttentionShape { batches, times, heads: HEADS, kv_heads: HEADS / 2, head_size: 2 * half, scale };
+    let (k, v) = (&x[..WORDS / 2], &y[..WORDS / 2]);
+    let [mut o, mut d_q] = [(); 2].map(|_| vec![0.0; WORDS]);
+    let [mut d_k, mut d_v] = [(); 2].map(|_| vec![0.0; WORDS / 2]);
+    let [mut max, mut sum] = [(); 2].map(|_| vec![0.0; ROWS * HEADS]);
+    kernels::grouped_attention_forward(backend, shape, &turned, k, v, &mut o, &mut max, &mut sum);
+    kernels::grouped_attention_backward(
+        backend, shape, &turned, k, v, &o, &gated, &max, &sum, &mut d_q, &mut d_k, &mut d_v,
+    );
+    let mut written = vec![embedded, y, rstd, dx, d_gain, turned, back, gated, d_gate, d_up];
+    written.extend([o, max, sum, d_q, d_k, d_v]);
+    for nesterov in [false, true] {
+        let (mut p, mut m) = (x[..WORDS].to_vec(), written[1].clone());
+        let constants = SgdConstants { momentum: 0.9, nesterov, rate: 1e-2, decay: 0.01 };
+        kernels::sgd(backend, constants, 0.7, &written[3], &mut p, &mut m);
+        written.extend([p, m]);
+    }
+    written
 }
 
 /// Row sums, adds and the optimizer.

@@ -3,6 +3,8 @@
 mod runs;
 
 use runs::{SMALL, Size, config, first_state, run, stream};
+use schemas::config::Config;
+use schemas::config::model::{Gpt2, Model};
 use schemas::digest::Checksum;
 use schemas::object::Object;
 use schemas::plan::{Operand, Plan};
@@ -83,7 +85,7 @@ fn decay_shrinks_tensors_with_two_dimensions_and_no_others() {
     // With no gradient and no moments nothing but decay moves a parameter.
     let zeros = vec![0.0; before.parameters.len()];
     assert_eq!(update::apply(Backend::detect(), &plan, &zeros, &mut state).to_bits(), 0);
-    let decay = f32::from_bits(plan.update.steps[0].decay);
+    let decay = f32::from_bits(plan.update.groups[0][0].decay);
     assert!(decay < 1.0);
     for (parameter, span) in plan.parameters.iter().zip(update::spans(&plan)) {
         let factor = if parameter.shape.len() == 2 { decay } else { 1.0 };
@@ -92,18 +94,24 @@ fn decay_shrinks_tensors_with_two_dimensions_and_no_others() {
     }
 }
 
+fn gpt2(config: &mut Config) -> &mut Gpt2 {
+    let Model::Gpt2(model) = &mut config.model else { panic!("not a GPT-2") };
+    model
+}
+
 #[test]
 fn the_largest_config_has_a_plan_and_impossible_ones_have_none() {
     let none = Checksum([0; 32]);
     let mut large = config(SMALL);
-    (large.model.n_layer, large.steps, large.optimizer.warmup_steps) = (1024, 1000, 0);
+    (gpt2(&mut large).n_layer, large.steps, large.optimizer.warmup_steps) = (1024, 1000, 0);
     let plan = derive(&large, 10_000, none).expect("1024 layers");
     assert!(plan.operations.len() <= schemas::plan::OPERATIONS_MAX);
     assert!(plan.taps().count() <= schemas::trace::TAPS_MAX);
     Plan::decode(&plan.encode()).expect("a large plan is well-formed");
 
     let mut wide = config(SMALL);
-    (wide.model.n_embd, wide.model.n_head, wide.model.n_layer) = (1 << 16, 1 << 16, 1024);
+    let model = gpt2(&mut wide);
+    (model.n_embd, model.n_head, model.n_layer) = (1 << 16, 1 << 16, 1024);
     assert!(matches!(derive(&wide, 10_000, none), Err(PlanError::TooLarge { .. })));
     assert_eq!(derive(&config(SMALL), 11, none), Err(PlanError::TooFewTokens { length: 11, found: 11 }));
     let mut long = config(SMALL);

@@ -1,4 +1,7 @@
-//! A small run to test with.
+//! Small runs to test with.
+
+// Each test file uses a part of it.
+#![allow(dead_code)]
 
 use schemas::config::Config;
 use schemas::plan::Plan;
@@ -71,6 +74,57 @@ final_fraction = 0.1
         length + 5
     );
     Config::from_toml(&text).expect("runs: the config is right")
+}
+
+/// A Llama with the same leaves, data and length: grouped heads of a size of their own.
+pub fn llama_toml() -> String {
+    let optimizer = "kind = \"adamw\"\nlearning_rate = 1e-2\nbeta1 = 0.9\nbeta2 = 0.95\nepsilon = 1e-8\n\
+                     weight_decay = 0.1\nclip = 1.0\nschedule = \"cosine\"\nwarmup_steps = 2\nfinal_fraction = 0.1";
+    format!(
+        r#"
+name = "small llama"
+profile = "f32-fma"
+steps = 60
+leaves = 4
+devices_max = 4
+
+[model]
+model_type = "llama"
+vocab_size = 67
+hidden_size = 36
+intermediate_size = 50
+num_hidden_layers = 2
+num_attention_heads = 4
+num_key_value_heads = 2
+head_dim = 10
+max_position_embeddings = 16
+rms_norm_eps = 1e-5
+hidden_act = "silu"
+initializer_range = 0.05
+
+[state]
+seed = 5
+
+[data]
+format = "text"
+tokenizer = "bytes"
+files = ["none"]
+sequences = 2
+length = 11
+seed = 6
+
+[optimizer]
+{optimizer}
+"#
+    )
+}
+
+/// Plan and data of a run.toml.
+pub fn run_of(toml: &str) -> (Plan, Vec<u32>) {
+    let tokens = stream();
+    let dataset = checksum_u32(&[tokens.len() as u64], &tokens);
+    let config = Config::from_toml(toml).expect("runs: the config is right");
+    (derive(&config, tokens.len() as u64, dataset).expect("runs: the config has a plan"), tokens)
 }
 
 /// A stream with something to learn: a pattern that repeats and drifts.
