@@ -2,7 +2,7 @@
 
 use crate::case::Case;
 use crate::forward64;
-use crate::gpt2::{EPS, small};
+use crate::gpt2::{EPS, lines, rows_of, small};
 use crate::inputs::{painted, tokens};
 use step::number::rotary;
 use step::reference::attention::{Head, attention_backward, attention_forward};
@@ -27,7 +27,7 @@ pub fn rmsnorm_with(inv_c_backward: f32) -> Case {
     rmsnorm_forward(&x, &gain, 1.0 / channels as f32, EPS, &mut y, &mut rstd);
     let (mut d_x, mut d_gain) = (y, gain.clone());
     rmsnorm_backward_input(&d_y, &x, &gain, &rstd, inv_c_backward, &mut d_x);
-    rmsnorm_backward_gain(&d_y, &x, &rstd, &mut d_gain);
+    rmsnorm_backward_gain(&d_y, &x, &rstd, channels, 0, &mut d_gain);
     Case {
         kernels: &["rmsnorm_backward_input", "rmsnorm_backward_gain"],
         inputs: vec![x, gain],
@@ -80,12 +80,15 @@ fn grouped_attention() -> Case {
     let scale = (1.0 / (size as f64).sqrt()) as f32;
     let [mut o, mut d_q] = [(); 2].map(|()| vec![f32::NAN; 2 * words]);
     let [mut d_k, mut d_v] = [(); 2].map(|()| vec![0.0; words]);
+    let [d_k_lines, d_v_lines] = &mut [&mut d_k, &mut d_v].map(|d| lines(d, size));
     for at in [0..words, words..2 * words] {
-        let head = Head { q: &q[at.clone()], k: &k, v: &v, head_size: size, scale };
+        let head =
+            Head { q: rows_of(&q[at.clone()], size), k: rows_of(&k, size), v: rows_of(&v, size), scale };
         let [mut max, mut sum] = [(); 2].map(|()| vec![0.0; times]);
-        attention_forward(head, &mut o[at.clone()], &mut max, &mut sum);
-        let (o, d_o, d_q) = (&o[at.clone()], &d_o[at.clone()], &mut d_q[at]);
-        attention_backward(head, o, d_o, &max, &sum, d_q, &mut d_k, &mut d_v);
+        attention_forward(head, 0, &mut lines(&mut o[at.clone()], size), &mut max, &mut sum);
+        let (o, d_o, d_q) =
+            (rows_of(&o[at.clone()], size), rows_of(&d_o[at.clone()], size), &mut lines(&mut d_q[at], size));
+        attention_backward(head, o, d_o, &max, &sum, d_q, d_k_lines, d_v_lines);
     }
     Case {
         kernels: &["attention_backward"],
@@ -104,7 +107,7 @@ fn token_embedding() -> Case {
     let ids = tokens(20, vocabulary as u32, 42);
     let (table, d_out) = (painted(vocabulary * channels, 43), painted(ids.len() * channels, 44));
     let mut d_table = table.clone();
-    embedding_backward_tokens(&ids, &d_out, channels, &mut d_table);
+    embedding_backward_tokens(&ids, &d_out, channels, 0, &mut d_table);
     let none = vec![0.0; channels];
     Case {
         kernels: &["embedding_backward_tokens"],
