@@ -17,15 +17,25 @@ use tests::workshop::{Workshop, workspace};
 /// Largest error of a gradient tensor at step 0, as a fraction of its largest element.
 const GRADIENT_CLOSE: f64 = 5e-6;
 /// Largest error of a leaf's loss at step 0, as a fraction of it.
-const FIRST_LOSS_CLOSE: f64 = 1e-6;
-/// Largest error of a loss in the first steps, and in all. Training widens any difference, of PyTorch's own float32 from
-/// its float64 too; a wrong term shows early.
+const FIRST_LOSS_CLOSE: f64 = 2e-6;
+/// Largest error of a loss in the first steps, and in all. Training widens any difference, also that of PyTorch's own
+/// float32 from its float64; a wrong term shows early.
 const EARLY: (usize, f64) = (25, 1e-5);
 const LOSS_CLOSE: f64 = 1e-3;
 
 #[test]
 fn gpt2_trains_as_with_pytorch() {
     compare("gpt2", "A GPT-2 of 0.12M parameters on the text of a licence");
+}
+
+#[test]
+fn llama_trains_as_with_pytorch() {
+    compare("llama", "A Llama of 0.13M parameters on the text of a licence");
+}
+
+#[test]
+fn llama_trains_by_sgd_as_with_pytorch() {
+    compare("llama-sgd", "The same Llama, its head tied, by SGD");
 }
 
 /// Ours beside the recorded figures, and beside PyTorch's where it is asked.

@@ -69,3 +69,29 @@ pub fn embedding(tokens: &[u32], wte: &[f64], wpe: &[f64], times: usize, channel
     let entry = |n: usize, c: usize| wte[tokens[n] as usize * channels + c] + wpe[n % times * channels + c];
     (0..tokens.len()).flat_map(|n| (0..channels).map(move |c| entry(n, c))).collect()
 }
+
+/// Zhang and Sennrich 2019.
+pub fn rmsnorm(x: &[f64], gain: &[f64], eps: f64) -> Vec<f64> {
+    let row = |x: &[f64]| {
+        let square = x.iter().map(|x| x * x).sum::<f64>() / x.len() as f64;
+        x.iter().zip(gain).map(|(x, gain)| x / (square + eps).sqrt() * gain).collect::<Vec<_>>()
+    };
+    x.chunks_exact(gain.len()).flat_map(row).collect()
+}
+
+/// Su et al. 2021, in Hugging Face's pairing: elements i and i + size/2 of a head are a point of the plane, turned by
+/// t / theta^(2i/size). Row n of x has position n mod times.
+pub fn rope(x: &[f64], theta: f64, times: usize, width: usize, size: usize) -> Vec<f64> {
+    let turned = |at: usize| {
+        let (row, i) = (at / width % times, at % size % (size / 2));
+        let (sin, cos) = (row as f64 / theta.powf(2.0 * i as f64 / size as f64)).sin_cos();
+        let is_low = at % size < size / 2;
+        if is_low { x[at] * cos - x[at + size / 2] * sin } else { x[at] * cos + x[at - size / 2] * sin }
+    };
+    (0..x.len()).map(turned).collect()
+}
+
+/// Elfwing, Uchibe and Doya 2017: the gate of SwiGLU (Shazeer 2020).
+pub fn silu(x: f64) -> f64 {
+    x / (1.0 + (-x).exp())
+}

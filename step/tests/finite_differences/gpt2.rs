@@ -4,7 +4,7 @@ use crate::case::Case;
 use crate::forward64;
 use crate::inputs::{painted, tokens};
 use step::reference::activation::gelu_backward_input;
-use step::reference::attention::{Head, attention_backward, attention_forward};
+use step::reference::attention::{Head, Rows, attention_backward, attention_forward};
 use step::reference::embedding::{embedding_backward_positions, embedding_backward_tokens};
 use step::reference::loss::{cross_entropy_backward, cross_entropy_forward};
 use step::reference::matmul::{View, matmul};
@@ -19,9 +19,19 @@ pub fn cases() -> Vec<Case> {
     vec![linear(), head(), layernorm(), gelu(), attention(), cross_entropy(), embedding(), residual()]
 }
 
+/// The rows of a matrix, as kernels write them.
+pub fn lines(words: &mut [f32], columns: usize) -> Vec<&mut [f32]> {
+    words.chunks_exact_mut(columns).collect()
+}
+
+/// The rows of a head that stands alone.
+pub fn rows_of(words: &[f32], size: usize) -> Rows<'_> {
+    Rows { words, stride: size, width: size }
+}
+
 fn product(a: View, b: View, inner: usize, columns: usize, rows: usize) -> Vec<f32> {
     let mut out = vec![f32::NAN; rows * columns];
-    matmul(a, b, inner, columns, &mut out);
+    matmul(a, b, inner, None, &mut lines(&mut out, columns));
     out
 }
 
@@ -114,12 +124,28 @@ pub fn attention_with(given: fn(Vec<f32>) -> Vec<f32>) -> Case {
     let (times, size) = (37, 5);
     let words = times * size;
     let (q, k, v, d_o) = (small(words, 14), small(words, 15), painted(words, 16), painted(words, 17));
-    let head = Head { q: &q, k: &k, v: &v, head_size: size, scale: (1.0 / (size as f64).sqrt()) as f32 };
+    let head = Head {
+        q: rows_of(&q, size),
+        k: rows_of(&k, size),
+        v: rows_of(&v, size),
+        scale: (1.0 / (size as f64).sqrt()) as f32,
+    };
     let mut o = vec![f32::NAN; words];
     let [mut max, mut sum] = [(); 2].map(|()| vec![0.0; times]);
-    attention_forward(head, &mut o, &mut max, &mut sum);
+    attention_forward(head, 0, &mut lines(&mut o, size), &mut max, &mut sum);
     let [mut d_q, mut d_k, mut d_v] = [(); 3].map(|()| vec![0.0; words]);
-    attention_backward(head, &given(o), &d_o, &max, &sum, &mut d_q, &mut d_k, &mut d_v);
+    let o = given(o);
+    let [d_q_lines, d_k_lines, d_v_lines] = &mut [&mut d_q, &mut d_k, &mut d_v].map(|d| lines(d, size));
+    attention_backward(
+        head,
+        rows_of(&o, size),
+        rows_of(&d_o, size),
+        &max,
+        &sum,
+        d_q_lines,
+        d_k_lines,
+        d_v_lines,
+    );
     Case {
         kernels: &["attention_backward"],
         inputs: vec![q, k, v],

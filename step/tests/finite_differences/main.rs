@@ -11,6 +11,7 @@ mod gpt2;
 #[allow(dead_code)]
 #[path = "../inputs/mod.rs"]
 mod inputs;
+mod llama;
 
 use case::Case;
 
@@ -19,7 +20,7 @@ use case::Case;
 const ERROR_MAX: f64 = 1e-6;
 
 fn cases() -> Vec<Case> {
-    gpt2::cases()
+    [gpt2::cases(), llama::cases()].into_iter().flatten().collect()
 }
 
 #[test]
@@ -49,7 +50,7 @@ fn every_backward_kernel_has_a_case() {
             found += 1;
         }
     }
-    assert!(found >= 7, "only {found} backward kernels found");
+    assert!(found >= 11, "only {found} backward kernels found");
 }
 
 #[test]
@@ -71,6 +72,8 @@ fn a_broken_backward_is_seen() {
     }
     // Without the means of the gradient along a row.
     let case = gpt2::layernorm_with(0.0);
+    seen(&case, 0, &case.gradients[0].1, "a missing term");
+    let case = llama::rmsnorm_with(0.0);
     seen(&case, 0, &case.gradients[0].1, "a missing term");
     // Without the softmax's own slope: D = d_o . o.
     let case = gpt2::attention_with(|o| vec![0.0; o.len()]);
