@@ -24,3 +24,4 @@ pub mod matmul;
 pub mod pack;
 pub mod peak;
 pub mod reduce;
+pub mod tile;

@@ -5,6 +5,8 @@ use crate::reference::matmul::View;
 use crate::simd::matmul::share;
 use rayon::prelude::*;
 
+/// Columns are cut at multiples of this: what no instruction set's tile or cache line lies across.
+const LINE: usize = 32;
 /// Multiply-adds that are worth a task of their own.
 const TASK_PRODUCTS: usize = 1 << 20;
 
@@ -40,29 +42,37 @@ fn product(
     }
     let rows = out.len() / columns;
     assert_eq!(rows * columns, out.len(), "matmul: output is not whole rows");
-    let [down, across] = grid(rows, inner, columns, rayon::current_num_threads());
-    let mut blocks: Vec<Vec<&mut [f32]>> = Vec::new();
-    let mut lines = out.chunks_exact_mut(columns);
-    for i in 0..down {
-        let first = blocks.len();
-        blocks.resize_with(first + across, Vec::new);
-        for mut line in lines.by_ref().take(share(rows, down, i).len()) {
-            for j in 0..across {
-                let (part, rest) = line.split_at_mut(share(columns, across, j).len());
-                blocks[first + j].push(part);
-                line = rest;
+    let lines = columns.div_ceil(LINE);
+    let [down, across] = grid([rows, inner, columns], rayon::current_num_threads());
+    let rows_of = |task: usize| share(rows, down, task / across);
+    let columns_of = |task: usize| {
+        let lines = share(lines, across, task % across);
+        lines.start * LINE..columns.min(lines.end * LINE)
+    };
+    let mut tasks: Vec<Vec<&mut [f32]>> = Vec::new();
+    tasks.resize_with(down * across, Vec::new);
+    let mut all = out.chunks_exact_mut(columns);
+    for first in (0..down * across).step_by(across) {
+        for mut row in all.by_ref().take(rows_of(first).len()) {
+            for (across, task) in tasks[first..first + across].iter_mut().enumerate() {
+                let (part, rest) = row.split_at_mut(columns_of(across).len());
+                task.push(part);
+                row = rest;
             }
         }
     }
-    blocks.into_par_iter().enumerate().with_max_len(1).for_each(|(at, mut out)| {
-        let (row, columns) = (share(rows, down, at / across).start, share(columns, across, at % across));
-        let bias = bias.map(|bias| &bias[columns.clone()]);
-        dispatch::matmul(backend, a.from(row, 0), b.from(0, columns.start), inner, bias, &mut out);
+    tasks.into_par_iter().enumerate().with_max_len(1).for_each(|(task, mut out)| {
+        let (rows, columns) = (rows_of(task), columns_of(task));
+        let (a, b, bias) = (a.from(rows.start, 0), b.from(0, columns.start), bias.map(|bias| &bias[columns]));
+        dispatch::matmul(backend, a, b, inner, bias, &mut out);
     });
 }
 
-/// Into how many parts rows and columns are cut.
-fn grid(rows: usize, inner: usize, columns: usize, threads: usize) -> [usize; 2] {
-    let tasks = (rows * columns * inner.max(1) / TASK_PRODUCTS).clamp(1, threads);
-    if rows > columns { [tasks.min(rows), 1] } else { [1, tasks.min(columns)] }
+/// Into how many parts rows and columns are cut: of all ways to give each thread one part, the one that packs least.
+fn grid([rows, inner, columns]: [usize; 3], threads: usize) -> [usize; 2] {
+    let worth = rows * columns * inner.max(1) / TASK_PRODUCTS;
+    let tasks = threads.min(worth).max(1);
+    let ways = (1..=tasks).filter(|down| tasks.is_multiple_of(*down)).map(|down| [down, tasks / down]);
+    let ways = ways.filter(|[down, across]| *down <= rows && *across <= columns.div_ceil(LINE));
+    ways.min_by_key(|[down, across]| rows / down + columns / across).unwrap_or([1, 1])
 }

@@ -15,6 +15,8 @@ impl Vector for Avx2 {
     const LANES: usize = 8;
     const TILE_ROWS: usize = 6;
 
+    type Words = [f32; 8];
+
     #[inline(always)]
     fn splat(value: f32) -> Self {
         unsafe { Avx2(_mm256_set1_ps(value)) }
@@ -61,6 +63,28 @@ impl Vector for Avx2 {
         for k in 0..8 {
             x[k].store(&mut to[k * to_stride..]);
         }
+    }
+
+    #[inline(always)]
+    fn prefetch(word: Option<&f32>) {
+        if let Some(word) = word {
+            unsafe { _mm_prefetch::<_MM_HINT_T0>((&raw const *word).cast()) }
+        }
+    }
+
+    #[inline(always)]
+    fn words(words: &mut [f32]) -> &mut [f32; 8] {
+        words.first_chunk_mut().expect("vector: whole registers")
+    }
+
+    #[inline(always)]
+    fn load_words(words: &[f32; 8]) -> Self {
+        Self::load(words)
+    }
+
+    #[inline(always)]
+    fn store_words(self, words: &mut [f32; 8]) {
+        self.store(words);
     }
 
     #[inline(always)]

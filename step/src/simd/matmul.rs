@@ -5,20 +5,24 @@
 //! of k ends by storing them and the next begins by loading them again, which is exact. The first block starts from
 //! +0 rather than from what `out` held. Rows and columns that a tile lacks are lanes of their own and are thrown
 //! away; k is never padded.
+//!
+//! From the outside in: blocks of columns, of k, of rows; in each, panels of the right factor's columns; in each,
+//! strips of the left factor's rows, a tile each. Panels are packed when the first block of rows comes to them, and
+//! while one is at work, the caches are asked for what the next one is packed from.
 
-use super::pack::{Packed, pack};
+use super::pack::{Packed, lines_of, pack};
+use super::tile::{Ahead, TILE, Target};
 use super::vector::Vector;
 use crate::reference::matmul::View;
 use std::cell::Cell;
 use std::ops::Range;
 
-/// k of a block: a panel of the right factor is to stay close while the strips of the left one pass by.
-const BLOCK_K: usize = 384;
-/// Rows of a block, which is to stay in the second-level cache.
+/// k of a block. A tile's loads and stores of accumulators count for less the more k a block has.
+const BLOCK_K: usize = 768;
+/// Rows of a block: with BLOCK_K, what the second-level cache holds of the left factor.
 const BLOCK_ROWS: usize = 280;
-/// Columns of a block, which is to stay in the third-level cache.
+/// Columns of a block: with BLOCK_K, what the third-level cache holds of the right factor.
 const BLOCK_COLUMNS: usize = 3072;
-
 thread_local! {
     /// Packed blocks of the last product on this thread, kept for the next one.
     static SPARE: Cell<[Packed; 2]> = const { Cell::new([Packed::new(), Packed::new()]) };
@@ -29,6 +33,18 @@ pub fn share(total: usize, parts: usize, index: usize) -> Range<usize> {
     total * index / parts..total * (index + 1) / parts
 }
 
+/// A block of k, of every output.
+struct Stretch<'a> {
+    a: View<'a>,
+    b: View<'a>,
+    first_k: usize,
+    depth: usize,
+    /// Accumulators start from +0.
+    first: bool,
+    /// To be added, which ends the chains.
+    bias: Option<&'a [f32]>,
+}
+
 /// `reference::matmul::matmul`.
 #[inline(always)]
 pub fn matmul<V: Vector>(a: View, b: View, inner: usize, bias: Option<&[f32]>, out: &mut [&mut [f32]]) {
@@ -36,165 +52,88 @@ pub fn matmul<V: Vector>(a: View, b: View, inner: usize, bias: Option<&[f32]>, o
     if rows == 0 || columns == 0 {
         return;
     }
-    let width = 2 * V::LANES;
     let (strips, panels, steps) =
-        (rows.div_ceil(V::TILE_ROWS), columns.div_ceil(width), inner.div_ceil(V::LANES));
+        (rows.div_ceil(V::TILE_ROWS), columns.div_ceil(2 * V::LANES), inner.div_ceil(V::LANES));
     let row_blocks = strips.div_ceil(BLOCK_ROWS / V::TILE_ROWS);
-    let column_blocks = panels.div_ceil(BLOCK_COLUMNS / width);
+    let column_blocks = panels.div_ceil(BLOCK_COLUMNS / (2 * V::LANES));
     let k_blocks = steps.div_ceil(BLOCK_K / V::LANES).max(1);
     let [mut left, mut right] = SPARE.take();
     for column_block in 0..column_blocks {
         let panels = share(panels, column_blocks, column_block);
         for k_block in 0..k_blocks {
             let k = share(steps, k_blocks, k_block);
-            let (first_k, depth) = (k.start * V::LANES, inner.min(k.end * V::LANES) - k.start * V::LANES);
-            let (first, bias) = (k_block == 0, if k_block + 1 == k_blocks { bias } else { None });
+            let first_k = k.start * V::LANES;
+            let (depth, last) = (inner.min(k.end * V::LANES) - first_k, k_block + 1 == k_blocks);
+            let bias = bias.filter(|_| last);
+            let stretch = Stretch { a, b, first_k, depth, first: k_block == 0, bias };
+            // Without a second block of rows there is no use for a panel once the next one is packed.
+            let kept = if row_blocks > 1 { panels.len() } else { 1 };
+            let right = right.sized(kept * 2 * V::LANES * depth);
             for row_block in 0..row_blocks {
-                let strips_here = share(strips, row_blocks, row_block);
-                let first_row = share(rows, strips, strips_here.start).start;
-                let left = left.sized(V::TILE_ROWS * depth * strips_here.len() + V::LANES);
-                for strip in strips_here.clone() {
-                    let lines = share(rows, strips, strip);
-                    let from = a.from(lines.start, first_k);
-                    let to = &mut left[(lines.start - first_row) * depth..];
-                    pack::<V>(
-                        from.words,
-                        from.row_stride,
-                        from.column_stride,
-                        lines.len(),
-                        depth,
-                        to,
-                        lines.len(),
-                    );
-                }
-                let kept = if row_blocks > 1 { panels.len() } else { 1 };
-                let right = right.sized(width * depth * kept);
-                for panel in panels.clone() {
-                    let column = panel * width;
-                    let at = if row_blocks > 1 { panel - panels.start } else { 0 };
-                    let right = &mut right[at * width * depth..][..width * depth];
-                    let wide = columns - column > V::LANES;
-                    let stride = if wide { width } else { V::LANES };
-                    if row_block == 0 {
-                        for half in (0..stride).step_by(V::LANES) {
-                            let from = b.from(first_k, column + half);
-                            let lines = V::LANES.min(columns - column - half);
-                            pack::<V>(
-                                from.words,
-                                from.column_stride,
-                                from.row_stride,
-                                lines,
-                                depth,
-                                &mut right[half..],
-                                stride,
-                            );
-                        }
-                    }
-                    for strip in strips_here.clone() {
-                        let lines = share(rows, strips, strip);
-                        let left = &left[(lines.start - first_row) * depth..][..lines.len() * depth];
-                        let out = &mut out[lines];
-                        if wide {
-                            any_tile::<V, 2>(left, right, first, bias, column, out);
-                        } else {
-                            any_tile::<V, 1>(left, &right[..depth * stride], first, bias, column, out);
-                        }
-                    }
-                }
+                let strips: Vec<Range<usize>> =
+                    share(strips, row_blocks, row_block).map(|strip| share(rows, strips, strip)).collect();
+                let left = left.sized(strips.len() * V::TILE_ROWS * depth + V::LANES);
+                stretch.block::<V>(&strips, panels.clone(), row_block == 0, left, right, out);
             }
         }
     }
     SPARE.set([left, right]);
 }
 
-#[inline(always)]
-fn any_tile<V: Vector, const W: usize>(
-    left: &[f32],
-    right: &[f32],
-    first: bool,
-    bias: Option<&[f32]>,
-    column: usize,
-    out: &mut [&mut [f32]],
-) {
-    macro_rules! of_rows {
-        ($($rows:literal)*) => {
-            match out.len() {
-                $($rows if $rows <= V::TILE_ROWS => tile::<V, $rows, W>(left, right, first, bias, column, out),)*
-                rows => unreachable!("matmul: a tile of {rows} rows"),
-            }
-        };
-    }
-    of_rows!(1 2 3 4 5 6 7 8 9 10 11 12 13 14)
-}
-
-/// R rows by W registers of columns: each lane is one output's chain.
-#[inline(always)]
-fn tile<V: Vector, const R: usize, const W: usize>(
-    left: &[f32],
-    right: &[f32],
-    first: bool,
-    bias: Option<&[f32]>,
-    column: usize,
-    out: &mut [&mut [f32]],
-) {
-    let mut acc = [[V::splat(0.0); W]; R];
-    if !first {
-        for r in 0..R {
-            let row = &out[r][column..];
-            for w in 0..W {
-                acc[r][w] = load::<V>(&row[w * V::LANES..]);
-            }
+impl Stretch<'_> {
+    /// The outputs of some strips and panels; `left` and `right` are room for what is packed of them.
+    #[inline(always)]
+    fn block<V: Vector>(
+        &self,
+        strips: &[Range<usize>],
+        panels: Range<usize>,
+        fresh: bool,
+        left: &mut [f32],
+        right: &mut [f32],
+        out: &mut [&mut [f32]],
+    ) {
+        let (first_row, depth) = (strips[0].start, self.depth);
+        for rows in strips {
+            let (from, to) =
+                (self.a.from(rows.start, self.first_k), &mut left[(rows.start - first_row) * depth..]);
+            pack::<V>(from, rows.len(), depth, to, rows.len());
         }
-    }
-    let mut acc = chains(left, right, acc);
-    if let Some(bias) = bias {
-        for w in 0..W {
-            let bias = load::<V>(&bias[column + w * V::LANES..]);
-            for r in 0..R {
-                acc[r][w] = acc[r][w].add(bias);
+        let (size, mut edge) = (2 * V::LANES * depth, [0.0; TILE]);
+        for panel in panels.clone() {
+            let column = panel * 2 * V::LANES;
+            let width = (out[0].len() - column).min(2 * V::LANES);
+            let at = (panel - panels.start) * size % right.len().max(1);
+            let right = &mut right[at..at + size];
+            if fresh && depth > 0 {
+                self.pack_panel::<V>(column, width, right);
+            }
+            let next = if fresh && panel + 1 < panels.end {
+                self.b.from(self.first_k, column + 2 * V::LANES)
+            } else {
+                View::rows(&[], 1)
+            };
+            for (strip, rows) in strips.iter().enumerate() {
+                let left = &left[(rows.start - first_row) * depth..][..rows.len() * depth];
+                let next_rows = strips.get(strip + 1).unwrap_or(rows);
+                let lines = share(lines_of::<V>(next, depth), strips.len(), strip);
+                let ahead = Ahead { right: next, lines, rows: next_rows.clone(), column };
+                let target = Target { rows: rows.clone(), column, first: self.first, bias: self.bias };
+                if width > V::LANES {
+                    target.any_tile::<V, 2>(left, right, ahead, out, &mut edge);
+                } else {
+                    target.any_tile::<V, 1>(left, right, ahead, out, &mut edge);
+                }
             }
         }
     }
-    for r in 0..R {
-        let row = &mut out[r][column..];
-        for w in 0..W {
-            store::<V>(acc[r][w], &mut row[w * V::LANES..]);
+
+    /// One or two registers of columns for each k.
+    #[inline(always)]
+    fn pack_panel<V: Vector>(&self, column: usize, width: usize, to: &mut [f32]) {
+        let stride = width.next_multiple_of(V::LANES);
+        for half in (0..width).step_by(V::LANES) {
+            let from = self.b.from(self.first_k, column + half).transpose();
+            pack::<V>(from, V::LANES.min(width - half), self.depth, &mut to[half..], stride);
         }
     }
-}
-
-/// Takes every accumulator through this block's k. Apart from what reads and writes memory, so that a compiler sees
-/// that they can stay in registers.
-#[inline(always)]
-fn chains<V: Vector, const R: usize, const W: usize>(
-    left: &[f32],
-    right: &[f32],
-    start: [[V; W]; R],
-) -> [[V; W]; R] {
-    let mut acc = start;
-    for (a, b) in left.as_chunks::<R>().0.iter().zip(right.chunks_exact(W * V::LANES)) {
-        let mut line = [V::splat(0.0); W];
-        for w in 0..W {
-            line[w] = V::load(&b[w * V::LANES..]);
-        }
-        for r in 0..R {
-            let value = V::splat(a[r]);
-            for w in 0..W {
-                acc[r][w] = value.fma(line[w], acc[r][w]);
-            }
-        }
-    }
-    acc
-}
-
-/// A register, or what is left of a row and zeros.
-#[inline(always)]
-fn load<V: Vector>(words: &[f32]) -> V {
-    if words.len() < V::LANES { V::load_part(words) } else { V::load(words) }
-}
-
-/// Writes a register, or as much of it as is left of a row.
-#[inline(always)]
-fn store<V: Vector>(value: V, words: &mut [f32]) {
-    if words.len() < V::LANES { value.store_part(words) } else { value.store(words) }
 }

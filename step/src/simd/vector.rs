@@ -13,12 +13,21 @@ pub trait Vector: Copy {
     /// Rows of a matrix product's register tile: with two registers of columns, as many as the register file holds.
     const TILE_ROWS: usize;
 
+    /// `[f32; LANES]`.
+    type Words;
+
     /// Every lane `value`.
     fn splat(value: f32) -> Self;
     /// The first `LANES` words.
     fn load(words: &[f32]) -> Self;
     /// Writes the first `LANES` words.
     fn store(self, words: &mut [f32]);
+    /// The first `LANES` words.
+    fn words(words: &mut [f32]) -> &mut Self::Words;
+    /// Every lane from its word.
+    fn load_words(words: &Self::Words) -> Self;
+    /// Every lane into its word.
+    fn store_words(self, words: &mut Self::Words);
     /// All of `words`, fewer than `LANES`; +0 in the lanes after them.
     #[inline(always)]
     fn load_part(words: &[f32]) -> Self {
@@ -43,6 +52,9 @@ pub trait Vector: Copy {
             }
         }
     }
+    /// Asks the caches for a word that is soon needed, if it is there at all.
+    #[inline(always)]
+    fn prefetch(_word: Option<&f32>) {}
     /// self + other.
     fn add(self, other: Self) -> Self;
     /// self - other.
