@@ -1,7 +1,7 @@
 //! Flags and help of the command.
 
-use crate::data::{self, DataCommand};
 use crate::bench::{self, Model};
+use crate::data::{self, DataCommand};
 use crate::{commit, explain, init, predict, weights};
 use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
@@ -209,7 +209,8 @@ pub fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Init { file } => init::write(&file),
         Command::Plan(args) => {
             let backend = args.machine.start()?;
-            result(&explain::explain(&Setup::load_telling(&args.run, &mut data::progress())?, backend, &args)?);
+            let setup = Setup::load_telling(&args.run, &mut data::progress())?;
+            result(&explain::explain(&setup, backend, &args)?);
             Ok(())
         }
         Command::Bench(args) => {

@@ -1,6 +1,6 @@
 //! What one leaf of the tiny run reads, opened, over a stream of its own: of three chunks, the last not whole.
 
-use super::gpt2;
+use super::network;
 use super::tensor::{checksum, words};
 use super::tree;
 use schemas::checksum::Dtype;
@@ -22,8 +22,8 @@ fn stream() -> Vec<u32> {
 /// The proof.
 pub fn proof() -> WindowProof {
     let tokens = stream();
-    let config = Config::from_toml(gpt2::TINY_TOML).unwrap();
-    let plan = gpt2::plan(&config, TOKENS, checksum(Dtype::U32, &[TOKENS], &tokens));
+    let config = Config::from_toml(network::TINY_TOML).unwrap();
+    let plan = network::plan(&config, TOKENS, checksum(Dtype::U32, &[TOKENS], &tokens));
     let bytes: Vec<u8> = tokens.iter().flat_map(|token| token.to_le_bytes()).collect();
     let chunks: Vec<&[u8]> = bytes.chunks(4096).collect();
     let mut needed: Vec<usize> = WINDOWS
