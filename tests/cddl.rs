@@ -8,16 +8,17 @@ use schemas::cbor::{self, Value};
 use schemas::object::{Object, ObjectError};
 use schemas::profile::F32_FMA;
 use schemas::trace::{Meeting, Trace};
-use schemas::{bundle, config, opening, plan, prediction, receipt, run, statement, verdict};
+use schemas::{bundle, config, opening, plan, prediction, receipt, run, statement, verdict, window};
 use std::path::{Path, PathBuf};
 
 /// Files of the grammar; the first rule of each is the object of its stem.
-const STEMS: [&str; 13] = [
+const STEMS: [&str; 14] = [
     "config",
     "profile",
     "plan",
     "checksum",
     "trace",
+    "window",
     "run",
     "prediction",
     "opening",
@@ -44,7 +45,7 @@ fn profile(bytes: &[u8]) -> Result<(), String> {
 }
 
 /// Fixture, rule of the grammar, decoder.
-const FIXTURES: [(&str, &str, Decoder); 29] = [
+const FIXTURES: [(&str, &str, Decoder); 30] = [
     ("profile/f32-fma", "profile", profile),
     ("config/tiny", "config", decode::<config::Config>),
     ("config/llama", "config", decode::<config::Config>),
@@ -57,6 +58,7 @@ const FIXTURES: [(&str, &str, Decoder); 29] = [
     ("plan/tiny", "plan", decode::<plan::Plan>),
     ("trace/trace", "trace", decode::<Trace>),
     ("trace/meeting", "meeting", decode::<Meeting>),
+    ("window/window", "window", decode::<window::WindowProof>),
     ("run/run", "run", decode::<run::Run>),
     ("prediction/sealed", "prediction", decode::<prediction::Prediction>),
     ("prediction/computed", "prediction", decode::<prediction::Prediction>),
@@ -78,7 +80,7 @@ const FIXTURES: [(&str, &str, Decoder); 29] = [
 
 /// Rejected cases that a grammar cannot express: relations between fields, counts within a byte string, signatures.
 /// (The two names: `.regexp` is anchored by RFC 8610, but not in this validator.)
-const BEYOND_A_GRAMMAR: [&str; 51] = [
+const BEYOND_A_GRAMMAR: [&str; 55] = [
     "bundle/attachment_twice",
     "bundle/attachments_out_of_order",
     "bundle/covers_twice_the_same_size",
@@ -130,6 +132,10 @@ const BEYOND_A_GRAMMAR: [&str; 51] = [
     "verdict/missing_too_long",
     "verdict/note_too_long",
     "verdict/receipts_not_whole",
+    "window/chunk_of_half_a_token",
+    "window/chunk_twice",
+    "window/chunks_out_of_order",
+    "window/path_not_whole",
 ];
 
 fn top() -> PathBuf {

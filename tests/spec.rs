@@ -124,6 +124,23 @@ fn the_data_order_is_that_of_the_page() {
     assert!(page.contains(&format!("Epoch 0 reads the windows {}; epoch 1 reads {}.", epoch(0), epoch(10))));
 }
 
+/// docs/spec/window.md: the fixture's windows are those of the order, and its paths lead to the plan's checksum.
+#[test]
+fn the_fixtures_window_is_what_the_leaf_reads() {
+    let config = Config::from_toml(&text("config/tiny.toml")).unwrap();
+    let tokens: Vec<u32> = words("tokens", 2500).iter().map(|word| word.to_bits() % 11).collect();
+    let dataset = step::checksum::checksum_u32(&[2500], &tokens);
+    let plan = step::plan::derive(&config, 2500, dataset).unwrap();
+    let proof = schemas::window::WindowProof::decode(&fixture("window/window.cbor")).unwrap();
+    let order = step::order::Order::new(2500, 4, config.data.seed).unwrap();
+    let windows = || order.leaf_windows(proof.step, proof.leaf, plan.leaves, plan.dimensions.batch);
+    let sequences = verify::window::check(&proof, &plan, windows).unwrap();
+    let (inputs, targets) = step::order::inputs_and_targets(&tokens, &windows(), 4);
+    let read =
+        |part: fn(&verify::window::Sequence) -> &Vec<u32>| sequences.iter().flat_map(part).copied().collect();
+    assert_eq!((inputs, targets), (read(|sequence| &sequence.inputs), read(|sequence| &sequence.targets)));
+}
+
 /// docs/spec/profile.md, "Known answers": each line of the table, recomputed.
 #[test]
 fn the_profile_pages_known_answers_are_those_of_step() {

@@ -10,12 +10,13 @@ const LINES_MAX: usize = 700;
 /// Longest line of Rust, in columns.
 const COLUMNS_MAX: usize = 120;
 /// The objects: each has a page, a grammar, a source file and a folder of fixtures, all of one name.
-const STEMS: [&str; 12] = [
+const STEMS: [&str; 13] = [
     "config",
     "plan",
     "profile",
     "checksum",
     "trace",
+    "window",
     "run",
     "prediction",
     "opening",

@@ -1,6 +1,7 @@
 //! Flags and help of the command.
 
 use crate::bench::{self, Model};
+use crate::data::{self, DataCommand};
 use crate::{commit, explain, init, predict, weights};
 use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
@@ -37,6 +38,9 @@ enum Command {
     /// Explain the plan of a run and what it costs, before anything runs.
     #[command(after_help = "Example:\n  oracle plan --run run.toml --steps 0..100 --json")]
     Plan(PlanArgs),
+    /// Show what a run reads, and prove it.
+    #[command(subcommand)]
+    Data(DataCommand),
     /// Compute the records of a range of steps, seal them and, with --commit, put them into a log.
     ///
     /// Interrupted work goes on from its last snapshot when the same command is given again.
@@ -210,7 +214,8 @@ pub fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Init { file, model } => init::write(&file, model),
         Command::Plan(args) => {
             let backend = args.machine.start()?;
-            result(&explain::explain(&Setup::load(&args.run)?, backend, &args)?);
+            let setup = Setup::load_telling(&args.run, &mut data::progress())?;
+            result(&explain::explain(&setup, backend, &args)?);
             Ok(())
         }
         Command::Bench(args) => {
@@ -218,9 +223,10 @@ pub fn run(cli: Cli) -> anyhow::Result<()> {
             result(&bench::bench(backend, &args)?);
             Ok(())
         }
+        Command::Data(command) => data::run(command),
         Command::Predict(args) => {
             let backend = args.machine.start()?;
-            let setup = Setup::load(&args.run)?;
+            let setup = Setup::load_telling(&args.run, &mut data::progress())?;
             // The log is asked first: what it would refuse need not be computed.
             let log = if args.commit { Some(commit::Log::open(&args)?) } else { None };
             let predicted = predict::predict(setup, backend, &args, log.as_ref())?;

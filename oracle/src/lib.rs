@@ -6,6 +6,7 @@
 pub mod cli;
 pub mod bench;
 pub mod init;
+pub mod data;
 pub mod explain;
 pub mod folder;
 pub mod predict;

@@ -1,7 +1,8 @@
-//! `oracle`: see `oracle --help`. Results go to stdout, everything else to stderr; exit 0 when done, 2 on any error.
+//! `oracle`: see `oracle --help`. Results go to stdout, everything else to stderr; exit 0 when done, 1 when a proof
+//! does not hold, 2 on any other error.
 
 use clap::Parser;
-use client::output::{hint_of, message_of, result};
+use client::output::{COULD_NOT, NOT_SO, hint_of, message_of, result};
 use oracle::cli::Cli;
 use std::process::ExitCode;
 
@@ -25,7 +26,7 @@ fn main() -> ExitCode {
             if let Some(hint) = hint_of(&error) {
                 eprintln!("oracle: hint: {hint}");
             }
-            ExitCode::from(2)
+            ExitCode::from(if oracle::data::is_not_so(&error) { NOT_SO } else { COULD_NOT })
         }
     }
 }

@@ -8,7 +8,7 @@
 //! | --- | --- | --- |
 //! | 1 configure | config | [`config`] |
 //! | 2 plan | plan | [`plan`] |
-//! | 4 checksum | checksum, fold, trace | [`checksum`], [`fold`], [`trace`] |
+//! | 4 checksum | checksum, fold, trace, window | [`checksum`], [`fold`], [`trace`], [`window`] |
 //! | 5 predict | run, prediction, opening | [`run`], [`prediction`], [`opening`] |
 //! | 6 log | entry = signed statement | [`statement`], [`attachment`] |
 //! | 8 run | receipt | [`challenge`], [`receipt`] |
@@ -27,6 +27,7 @@ pub mod plan_shapes;
 pub mod checksum;
 pub mod fold;
 pub mod trace;
+pub mod window;
 pub mod run;
 pub mod record;
 pub mod prediction;

@@ -266,7 +266,7 @@ fn the_checked_in_fixtures_are_what_this_program_makes() {
 #[test]
 fn every_rejected_case_fails_for_its_own_reason() {
     let mut cases = BTreeMap::new();
-    for stem in ["cbor", "statement", "plan", "prediction", "receipt", "verdict", "bundle"] {
+    for stem in ["cbor", "statement", "plan", "prediction", "receipt", "verdict", "bundle", "window"] {
         let before = cases.len();
         present(&folder(), &format!("{stem}/rejected"), &mut cases);
         assert!(cases.len() > before, "no rejected cases for {stem}");

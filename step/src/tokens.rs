@@ -21,7 +21,7 @@ use wrong::{TokensError, WrongTokens};
 /// Most tokens in a stream: 16 GiB of u32.
 pub const TOKENS_MAX: u64 = 1 << 32;
 /// Bytes of a file that are in memory at once.
-const BLOCK_BYTES: usize = 4 << 20;
+const BLOCK_BYTES: usize = 1 << 20;
 
 /// Told how many bytes of how many have been read.
 pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);

@@ -10,6 +10,7 @@ pub mod rejected;
 pub mod small_plan;
 pub mod tensor;
 pub mod tree;
+pub mod window;
 
 use objects::Sample;
 use schemas::cbor::{self, Value};
@@ -62,6 +63,7 @@ pub fn reader(stem: &str) -> fn(&[u8]) -> Result<Vec<u8>, String> {
         "verdict" => read::<Verdict>,
         "bundle" => read::<Bundle>,
         "trace" => read::<Trace>,
+        "window" => read::<schemas::window::WindowProof>,
         "run" => read::<Run>,
         "config" => read::<Config>,
         "statement" => open,
@@ -87,6 +89,7 @@ pub fn all(sample: &Sample) -> Vec<Encoded> {
         with(encoded("plan", "small", &small), "plan digest", small.digest().to_string()),
         with(encoded("trace", "trace", &sample.trace), "trace root", sample.trace.root().to_string()),
         with(encoded("trace", "meeting", &sample.meeting), "meeting root", sample.meeting.root().to_string()),
+        encoded("window", "window", &window::proof()),
         with(encoded("run", "run", &sample.run), "run id", sample.run.id().to_string()),
         encoded("prediction", "open", &sample.open),
         encoded("prediction", "sealed", &prediction::Prediction { open: None, ..sample.open.clone() }),

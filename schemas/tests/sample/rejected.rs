@@ -27,6 +27,7 @@ pub fn all(sample: &Sample) -> Vec<Case> {
     cases.extend(receipt_cases(sample));
     cases.extend(verdict_cases(sample));
     cases.extend(bundle_cases(sample));
+    cases.extend(window_cases());
     cases
 }
 
@@ -423,4 +424,29 @@ fn bundle_cases(sample: &Sample) -> Vec<Case> {
         ("plan_missing", without(&good, "", "plan")),
     ];
     cases.into_iter().map(|(name, bytes)| Case { stem: "bundle", reader: "bundle", name, bytes }).collect()
+}
+
+fn window_cases() -> Vec<Case> {
+    let good = super::window::short().encode();
+    let set = |path: &str, value: Value| set(&good, path, value);
+    let reversed = changed(&good, "chunks", |at| items(at).reverse());
+    let twice = changed(&good, "chunks", |at| {
+        let first = items(at)[0].clone();
+        items(at).insert(0, first);
+    });
+    let cases = [
+        ("no_windows", set("windows", numbers(&[]))),
+        ("no_chunks", set("chunks", numbers(&[]))),
+        ("chunks_out_of_order", reversed),
+        ("chunk_twice", twice),
+        ("chunk_of_half_a_token", set("chunks/0/bytes", Value::bytes([0; 6]))),
+        ("chunk_too_long", set("chunks/0/bytes", Value::bytes(vec![0; 4100]))),
+        ("chunk_without_path", without(&good, "chunks/0", "path")),
+        ("path_not_whole", set("chunks/0/path", Value::bytes([0; 33]))),
+        ("path_of_65_hashes", set("chunks/0/path", Value::bytes(vec![0; 65 * 32]))),
+        ("leaf_too_high", set("leaf", Value::Uint(1024))),
+        ("step_missing", without(&good, "", "step")),
+        ("root_too_short", set("root", Value::bytes([0; 31]))),
+    ];
+    cases.into_iter().map(|(name, bytes)| Case { stem: "window", reader: "window", name, bytes }).collect()
 }
