@@ -26,15 +26,6 @@ class Plan:
         self.__dict__.update(zip(LETTERS, self.dimensions))
         if not hasattr(self, "HS"):
             self.HS = self.C // self.NH
-        if "steps" in self.update:  # SHIM
-            rows = np.frombuffer(self.update["steps"], "<f4").reshape(-1, 4)
-            rule = {k: self.update[k] for k in ("beta1", "beta2", "one_minus_beta1", "one_minus_beta2", "epsilon")}
-            self.update["rule"] = rule | {"kind": "adamw", "corrections": rows[:, 2:].tobytes()}
-            plain = rows[:, :2].copy()
-            plain[:, 1] = 1
-            self.update["groups"] = [rows[:, :2].tobytes(), plain.tobytes()]
-            for p in self.parameters:
-                p["group"] = 0 if p["decay"] else 1
         self.folds = Folds(self.digest)
         self.flat = slices([parameter["shape"] for parameter in self.parameters])
         self.words = self.flat[-1].stop
