@@ -40,9 +40,6 @@ seed = 77
 
 [optimizer]
 {optimizer}
-schedule = "cosine"
-warmup_steps = 1
-final_fraction = 0.1
 "#
     );
     std::fs::write(folder.join("run.toml"), text).unwrap();
@@ -72,6 +69,37 @@ weight_decay = 0.1
 clip = 0.5
 "#;
 
+const LLAMA: &str = r#"
+model_type = "llama"
+vocab_size = 131
+hidden_size = 10
+intermediate_size = 6
+num_hidden_layers = 2
+num_attention_heads = 3
+num_key_value_heads = 1
+head_dim = 4
+max_position_embeddings = 35
+rms_norm_eps = 1e-6
+rope_theta = 10000.0
+hidden_act = "silu"
+tie_word_embeddings = false
+"#;
+
+const SGD: &str = r#"
+kind = "sgd"
+learning_rate = 0.3
+momentum = 0.9
+nesterov = true
+weight_decay = 0.001
+clip = 0.5
+"#;
+
+const SCHEDULE: &str = r#"
+schedule = "cosine"
+warmup_steps = 1
+final_fraction = 0.1
+"#;
+
 /// Runs `steps` steps with `step` and with numpy and compares everything both say.
 fn assert_equal_records(model: &str, optimizer: &str, steps: usize) -> Vec<step::session::Step> {
     let folder = tempfile::tempdir().unwrap();
@@ -87,7 +115,9 @@ fn assert_equal_records(model: &str, optimizer: &str, steps: usize) -> Vec<step:
     let mut state = setup.state.clone();
     let first = state.digest();
     let mut done = Vec::new();
-    while done.len() < steps && done.last().is_none_or(|step: &step::session::Step| step.record.non_finite.is_none()) {
+    while done.len() < steps
+        && done.last().is_none_or(|step: &step::session::Step| step.record.non_finite.is_none())
+    {
         done.push(session.step(&mut state).unwrap());
     }
     let Some(python) = python_with_numpy() else {
@@ -95,7 +125,13 @@ fn assert_equal_records(model: &str, optimizer: &str, steps: usize) -> Vec<step:
         return done;
     };
     let program = workspace().join("tests/independent/executor.py");
-    let status = Command::new(python).arg("-B").arg(program).arg(folder.path()).arg(steps.to_string()).status();
+    let status = Command::new(python)
+        .arg("-B")
+        .arg(program)
+        .arg("steps")
+        .arg(folder.path())
+        .arg(steps.to_string())
+        .status();
     assert!(status.unwrap().success());
     let theirs: Value = serde_json::from_slice(&std::fs::read(at("executor.json")).unwrap()).unwrap();
     assert_eq!(theirs["first_state"], first.to_string());
@@ -133,7 +169,40 @@ fn python_with_numpy() -> Option<&'static str> {
 }
 
 #[test]
+fn an_executor_written_from_the_pages_gives_the_worked_examples() {
+    let Some(python) = python_with_numpy() else { return println!("no python with numpy: nothing compared") };
+    let [program, examples] = ["tests/independent/executor.py", "fixtures/profile/operations.json"]
+        .map(|path| workspace().join(path));
+    let output = Command::new(python).arg("-B").arg(program).arg("examples").arg(examples).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
 fn an_executor_written_from_the_pages_gives_the_same_records_of_a_gpt2() {
-    let steps = assert_equal_records(GPT2, ADAMW, 2);
+    let steps = assert_equal_records(GPT2, &format!("{SCHEDULE}{ADAMW}"), 2);
     assert!(steps.iter().all(|step| step.record.non_finite.is_none()));
+}
+
+/// A head of its own, three heads of queries to one of keys, two groups of parameters.
+#[test]
+fn an_executor_written_from_the_pages_gives_the_same_records_of_a_llama() {
+    let groups =
+        "[[optimizer.groups]]\nmatch = [\"*.mlp.*\", \"lm_head.weight\"]\nlearning_rate_factor = 0.5";
+    assert_equal_records(LLAMA, &format!("{SCHEDULE}{ADAMW}{groups}"), 2);
+}
+
+#[test]
+fn an_executor_written_from_the_pages_gives_the_same_records_with_sgd() {
+    let tied = LLAMA.replace("false", "true");
+    assert_equal_records(&tied, &format!("{SCHEDULE}{SGD}"), 2);
+    assert_equal_records(GPT2, &format!("{SCHEDULE}{SGD}").replace("true", "false"), 2);
+}
+
+/// An invalid step's record is a record too.
+#[test]
+fn an_executor_written_from_the_pages_gives_the_same_records_of_a_run_that_diverges() {
+    let wild = SGD.replace("0.3", "100.0").replace("clip = 0.5\n", "");
+    let steps = assert_equal_records(GPT2, &format!("{SCHEDULE}{wild}"), 5);
+    println!("{:?}", steps.last().unwrap().record.non_finite);
+    assert!(steps.last().unwrap().record.non_finite.is_some());
 }

@@ -87,3 +87,13 @@ fn a_hundred_steps_of_gpt2_are_the_recorded_ones() {
 fn a_hundred_steps_of_gpt2_with_long_sequences_are_the_recorded_ones() {
     every_backend_gives_the_recorded_steps("gpt2-long");
 }
+
+#[test]
+fn a_hundred_steps_of_llama_are_the_recorded_ones() {
+    every_backend_gives_the_recorded_steps("llama");
+}
+
+#[test]
+fn a_hundred_steps_of_llama_with_long_sequences_and_sgd_are_the_recorded_ones() {
+    every_backend_gives_the_recorded_steps("llama-long");
+}

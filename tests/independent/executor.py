@@ -1,7 +1,8 @@
 """An executor of plans written from docs/spec alone, bit for bit, in numpy float32. It shares no code with the rest of the
 repository: if its records are the oracle's, the pages say enough.
 
-usage: python3 executor.py CASE_DIR STEPS
+usage: python3 executor.py examples FILE       computes the worked examples of fixtures/profile/operations.json
+       python3 executor.py steps CASE_DIR STEPS
 reads  CASE_DIR/config.cbor, CASE_DIR/plan.cbor, CASE_DIR/tokens.u32 (little-endian words)
 writes CASE_DIR/executor.json  {"first_state", "last_state", "steps": [{"record": hex, "folds": [hex, one a leaf]}]}
 """
@@ -9,10 +10,11 @@ writes CASE_DIR/executor.json  {"first_state", "last_state", "steps": [{"record"
 import json
 import struct
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 from operations import KINDS, ascending, bits, f32, fma, warp32_dot
-from sums import NAN, Folds, checksum, decode, digest, encode
+from sums import NAN, Folds, checksum, decode, digest, encode, words_of
 
 LETTERS = ("B", "T", "C", "V", "L", "NH", "positions", "I", "KVH", "HS")
 
@@ -24,17 +26,16 @@ class Plan:
         self.digest = digest("plan", encoded)
         self.__dict__.update(decode(encoded))
         self.__dict__.update(zip(LETTERS, self.dimensions))
-        if not hasattr(self, "HS"):
-            self.HS = self.C // self.NH
         self.folds = Folds(self.digest)
         self.flat = slices([parameter["shape"] for parameter in self.parameters])
         self.words = self.flat[-1].stop
-        self.constants_of_tables = [
-            np.frombuffer(table["words"], "<f4").reshape(table["shape"]) for table in getattr(self, "tables", [])
-        ]
 
     def by_tensor(self, flat):
         return [flat[at].reshape(p["shape"]) for at, p in zip(self.flat, self.parameters)]
+
+
+def table_of(table):
+    return np.frombuffer(table["words"], "<f4").reshape(table["shape"])
 
 
 def slices(shapes):
@@ -98,7 +99,7 @@ def run_leaf(plan, stream, parameters, step, leaf):
     starts = [window_of(plan, first + b) * plan.T for b in range(plan.B)]
     window = [np.concatenate([stream[at + i : at + i + plan.T] for at in starts]) for i in (0, 1)]
     values = {(0, i): tensor for i, tensor in enumerate(plan.by_tensor(parameters))}
-    values |= {(3, i): table for i, table in enumerate(plan.constants_of_tables)}
+    values |= {(3, i): table for i, table in enumerate(map(table_of, plan.tables))}
     folds = []
     for operation in plan.operations:
         inputs = [values[tuple(operand)] for operand in operation["inputs"]]
@@ -212,8 +213,26 @@ def state_digest(step, state):
     return digest("state", struct.pack("<Q", step) + b"".join(map(checksum, state))).hex()
 
 
-def main():
-    folder, count = sys.argv[1], int(sys.argv[2])
+def examples(file):
+    """Computes every worked example from its inputs; says which differs."""
+    for number, example in enumerate(json.load(open(file))):
+        plan = SimpleNamespace(**dict(zip(LETTERS, example["dimensions"])))
+        inputs = list(map(tensor_of, example["inputs"]))
+        constants = [bits(int(word, 16)) for word in example["constants"].split()]
+        outputs = KINDS[example["kind"]](plan, *inputs, *constants)
+        for output, expected in zip(outputs, example["outputs"], strict=True):
+            found = " ".join(f"{word:08x}" for word in words_of(output))
+            if [list(output.shape), found] != [expected["shape"], expected["words"]]:
+                sys.exit(f"example {number}, {example['kind']}: expected {expected['words']}, found {found}")
+    print(f"{number + 1} examples")
+
+
+def tensor_of(example):
+    words = np.array([int(word, 16) for word in example["words"].split()], np.uint32).reshape(example["shape"])
+    return words if example["dtype"] == "u32" else words.view(f32)
+
+
+def steps(folder, count):
     config = decode(open(f"{folder}/config.cbor", "rb").read())
     plan = Plan(open(f"{folder}/plan.cbor", "rb").read())
     stream = np.fromfile(f"{folder}/tokens.u32", "<u4")
@@ -231,4 +250,4 @@ def main():
 
 if __name__ == "__main__":
     with np.errstate(all="ignore"):
-        main()
+        examples(*sys.argv[2:]) if sys.argv[1] == "examples" else steps(sys.argv[2], int(sys.argv[3]))
