@@ -2,7 +2,7 @@
 
 # A third, `make torch-check`, compares the mathematics with PyTorch's; `make torch-record` also writes down the figures.
 
-.PHONY: demo test build torch-check torch-record
+.PHONY: demo test build torch-check torch-record aarch64-check
 
 demo:
 	@tools/setup.sh build
@@ -30,3 +30,7 @@ torch-check:
 torch-record:
 	@tools/setup.sh torch
 	UPDATE_FIXTURES=1 cargo nextest run -p tests --test torch --no-capture --test-threads 1
+
+# The same bits on another machine: an emulated one. Debian x86-64, or AArch64 itself.
+aarch64-check:
+	@tools/aarch64.sh

@@ -2,10 +2,10 @@
 # Installs what the build and the tests need and the machine lacks, with the system's package manager, and says what.
 # Safe to run twice: what is there already is left alone.
 #
-# usage: tools/setup.sh build|test|torch
+# usage: tools/setup.sh build|test|torch|aarch64
 set -euo pipefail
 
-purpose=${1:?usage: tools/setup.sh build|test|torch}
+purpose=${1:?usage: tools/setup.sh build|test|torch|aarch64}
 
 as_root() {
     if [ "$(id -u)" = 0 ]; then "$@"; elif command -v sudo >/dev/null; then sudo "$@"; else
@@ -55,7 +55,24 @@ if [ "$purpose" = torch ]; then
         exit 2
     }
 fi
-if [ "$purpose" != build ] && ! cargo nextest --version >/dev/null 2>&1; then
+if [[ $purpose == test || $purpose == torch ]] && ! cargo nextest --version >/dev/null 2>&1; then
     echo "setup: cargo-nextest is missing, building it"
     cargo install --locked --quiet cargo-nextest
+fi
+
+if [ "$purpose" = aarch64 ]; then
+    # A compiler with the standard library of another machine, its linker and C library, and what runs the result. The
+    # library is Debian's, and belongs to Debian's compiler.
+    packages="rustc-web cargo-web libstd-rust-web-dev:arm64 gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user"
+    there() { dpkg-query -W -f '${Status}\n' "$@" 2>/dev/null | grep -c '^install ok installed'; }
+    if ! command -v apt-get >/dev/null || [ "$(dpkg --print-architecture)" != amd64 ]; then
+        echo "setup: error: programs for AArch64 are built with Debian's packages on x86-64; wanted: $packages" >&2
+        exit 2
+    fi
+    if [ "$(there $packages)" != "$(wc -w <<<"$packages")" ]; then
+        # The architecture is where arm64's standard library is found. Nothing that is installed may go for it.
+        dpkg --print-foreign-architectures | grep -qx arm64 || as_root dpkg --add-architecture arm64
+        updated=no
+        install "a compiler for AArch64" "--no-remove $packages"
+    fi
 fi

@@ -6,6 +6,7 @@
 //! Rust neither reorders floating-point operations nor contracts a*b + c, and `mul_add` is one rounding whether it
 //! is an instruction or a library call. `tests/backends.rs` compares them all.
 
+use crate::number::elementary;
 use crate::reference::attention::{Head, Rows};
 use crate::reference::fold::{self, Sums};
 use crate::reference::matmul::View;
@@ -150,6 +151,7 @@ macro_rules! dispatch {
 }
 
 dispatch! {
+    loops elementary::log(x: f32) -> f32;
     vectors reduce::warp32_sum(x: &[f32]) -> f32;
     vectors reduce::warp32_dot(a: &[f32], b: &[f32]) -> f32;
     vectors reduce::warp32_max(x: &[f32]) -> f32;
