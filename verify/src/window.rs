@@ -111,7 +111,7 @@ pub fn check(
     if proof.plan != digest {
         return Err(WindowError::Plan { expected: digest, found: proof.plan });
     }
-    let (steps, leaves) = (plan.update.steps.len() as u64, plan.leaves);
+    let (steps, leaves) = (plan.update.steps() as u64, plan.leaves);
     if proof.step >= steps || proof.leaf >= leaves {
         return Err(WindowError::Outside { step: proof.step, leaf: proof.leaf, steps, leaves });
     }
