@@ -89,7 +89,7 @@ fn llama(backend: Backend, x: &[f32], ids: &[u32]) -> Vec<Vec<f32>> {
     let (mut rstd, mut d_gain) = (vec![0.0; ROWS], vec![0.0; CHANNELS]);
     kernels::rmsnorm_forward(backend, &x[..WORDS], gain, 0.025, 1e-5, &mut y, &mut rstd);
     kernels::rmsnorm_backward_input(backend, &y, &x[..WORDS], gain, &rstd, 0.025, &mut dx);
-    dispatch::rmsnorm_backward_gain(backend, &y, &x[..WORDS], &rstd, &mut d_gain);
+    kernels::rmsnorm_backward_gain(backend, &y, &x[..WORDS], &rstd, &mut d_gain);
     let (cos, sin) = (&x[..ROWS / 2 * half], &x[WORDS..WORDS + ROWS / 2 * half]);
     kernels::rope_forward(backend, &y, cos, sin, half, CHANNELS, &mut turned);
     kernels::rope_backward(backend, &dx, cos, sin, half, CHANNELS, &mut back);
