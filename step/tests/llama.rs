@@ -15,7 +15,7 @@ use step::kernels::{self, AttentionShape};
 use step::number::elementary::exp;
 use step::plan::{PlanError, derive};
 use step::reference::sgd::{SgdConstants, sgd};
-use step::reference::{embedding, reduce, rmsnorm};
+use step::reference::{embedding, reduce};
 use step::session::Session;
 use step::tree::Accumulator;
 use step::update;
@@ -34,7 +34,7 @@ fn rms_normalisation_follows_the_text() {
         let (mut rstd, mut d_gain) = (vec![0.0; rows], vec![9.0; channels]);
         kernels::rmsnorm_forward(Backend::detect(), &x, &gain, inv_c, eps, &mut y, &mut rstd);
         kernels::rmsnorm_backward_input(Backend::detect(), &d_y, &x, &gain, &rstd, inv_c, &mut d_x);
-        rmsnorm::rmsnorm_backward_gain(&d_y, &x, &rstd, &mut d_gain);
+        kernels::rmsnorm_backward_gain(Backend::detect(), &d_y, &x, &rstd, &mut d_gain);
         let mut want_gain = vec![0.0_f32; channels];
         for r in 0..rows {
             let row = r * channels..(r + 1) * channels;
@@ -327,7 +327,7 @@ fn neither_devices_nor_threads_nor_backend_change_a_bit() {
                     let done = session.leaf(0, leaf, &parameters, &mut no_hook());
                     tree.push(done.gradient.expect("a finite leaf"), |_, _| ());
                 }
-                tree.finish()
+                tree.finish().into_vec()
             })
             .collect();
         while partials.len() > 1 {

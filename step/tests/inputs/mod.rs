@@ -1,5 +1,8 @@
 //! Inputs for the kernel tests: painted from a counter, or picked to hurt.
 
+// Each test file uses a part of it.
+#![allow(dead_code)]
+
 use step::number::philox::philox4x32_10;
 
 /// Words that go wrong first: signed zeros, subnormals, the ends of the range, neighbours of one.
