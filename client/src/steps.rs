@@ -46,8 +46,8 @@ pub fn write(folder: &Path, first: u64, steps: &[Kept]) -> Result<(), WriteError
     atomic::write(&folder.join(format!("steps-{first:06}-{end:06}.cbor")), &bytes, atomic::PUBLIC)
 }
 
-/// The kept steps of a folder within `range`, ascending; each once, from the first file that is whole and has it. A file
-/// that is not is told and left out.
+/// The kept steps of a folder within `range`, ascending; each once, from the first file that is whole and has it. A
+/// file that is not is told and left out.
 pub fn read(folder: &Path, range: Range<u64>) -> Vec<(u64, Kept)> {
     let mut found: Vec<(u64, Kept)> = Vec::new();
     for (steps, path) in files(folder) {

@@ -1,4 +1,5 @@
-//! The header of a safetensors file: read entry by entry, and, of a snapshot, written and held to what would be written.
+//! The header of a safetensors file: read entry by entry, and, of a snapshot, written and held to what would be
+//! written.
 
 use super::WrongSnapshot;
 use schemas::plan::Parameter;

@@ -1,11 +1,11 @@
 //! Pages of a file, seen as memory.
 //!
-//! `unsafe` stands here because the system may change what a mapping shows: if somebody shortens the file while it is
-//! mapped, the next word beyond its end ends the process (SIGBUS), and if somebody writes to it, the bytes change under
-//! a shared reference. Three things keep that out. Only files of a prediction's own folder are mapped, which are written
-//! beside their place, renamed, and never written to again; what a user names (`[state]` in run.toml) is read instead.
-//! The file's length is looked at before each window is mapped. And a window lives for one copy: a process that ends
-//! there has written nothing, and goes on from the same folder.
+//! `unsafe` stands here because the system may change what a mapping shows: if somebody shortens the file while it
+//! is mapped, the next word beyond its end ends the process (SIGBUS), and if somebody writes to it, the bytes change
+//! under a shared reference. Three things keep that out. Only files of a prediction's own folder are mapped, which are
+//! written beside their place, renamed, and never written to again; what a user names (`[state]` in run.toml) is read
+//! instead. The file's length is looked at before each window is mapped. And a window lives for one copy: a process
+//! that ends there has written nothing, and goes on from the same folder.
 
 use memmap2::{Mmap, MmapOptions};
 use std::fs::File;
