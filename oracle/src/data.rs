@@ -29,8 +29,8 @@ pub enum DataCommand {
     Inspect(InspectArgs),
     /// Check, from a plan and a proof alone, what one leaf of one step reads and that it is committed.
     #[command(
-        after_help = "Example:\n  oracle data verify --plan job/plan.cbor --proof window.cbor\n\nExit status: 0 the proof \
-                      holds, 1 it does not, 2 it could not be checked."
+        after_help = "Example:\n  oracle data verify --plan job/plan.cbor --proof window.cbor\n\nExit \
+                      status: 0 the proof holds, 1 it does not, 2 it could not be checked."
     )]
     Verify(VerifyArgs),
 }

@@ -1,5 +1,5 @@
 use super::cut::{Cut, SPACES_MAX, UNCUT_BYTES_MAX};
-use super::tokenizer::Tokenizer;
+use super::tokenizer::{Tokenizer, WORDS};
 use super::wrong::{TokensError, WrongTokenizer, WrongTokens};
 use super::{BLOCK_BYTES, Stream};
 use schemas::config::Data;
@@ -307,7 +307,8 @@ fn llama_json() -> Value {
                "normalized": false, "special": true})
     };
     json!({
-        "version": "1.0", "truncation": {"direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0},
+        "version": "1.0",
+        "truncation": {"direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0},
         "padding": null,
         "added_tokens": [special(0, "<unk>"), special(1, "<s>"), special(2, "</s>")],
         "normalizer": {"type": "Sequence", "normalizers": [
@@ -413,7 +414,7 @@ fn a_tokenizer_json_is_cut_only_where_its_parts_are_known() {
     }
 }
 
-const LLAMA3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+const LLAMA3: &str = WORDS[0];
 
 /// The characters that stand for the 256 bytes in byte-level vocabularies.
 fn byte_char(byte: u8) -> char {
@@ -437,7 +438,8 @@ fn word_json(pattern: &str) -> Value {
         }
     }
     json!({
-        "added_tokens": [], "normalizer": null, "decoder": {"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true},
+        "added_tokens": [], "normalizer": null,
+        "decoder": {"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true},
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": [
             {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": false},
             {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false}]},
@@ -469,7 +471,8 @@ static GPT2_JSON: LazyLock<String> = LazyLock::new(|| {
         bytes.iter().enumerate().map(|(rank, bytes)| (name(bytes), rank.into())).collect();
     vocab.insert("<|endoftext|>".into(), 50256.into());
     json!({
-        "added_tokens": [], "normalizer": null, "decoder": {"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true},
+        "added_tokens": [], "normalizer": null,
+        "decoder": {"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true},
         "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true},
         "model": {"type": "BPE", "vocab": vocab, "merges": merges}
     })
