@@ -40,12 +40,6 @@ impl Vector for Avx512 {
         unsafe { Avx512(_mm512_maskz_loadu_ps((1 << words.len()) - 1, words.as_ptr())) }
     }
 
-    #[inline(always)]
-    fn store_part(self, words: &mut [f32]) {
-        assert!(words.len() < 16, "vector: a store of part of a register");
-        unsafe { _mm512_mask_storeu_ps(words.as_mut_ptr(), (1 << words.len()) - 1, self.0) }
-    }
-
     // Within each four lines first, by pairs of words and then of pairs; a column is then a quarter of four registers.
     #[inline(always)]
     fn transpose(from: &[f32], from_stride: usize, lines: usize, to: &mut [f32], to_stride: usize) {

@@ -5,8 +5,6 @@
 /// An implementation with intrinsics is sound only where its instruction set is there: `dispatch` is the one place
 /// that picks a `Vector` type, behind a detection, and compiles the kernels with that instruction set switched on.
 /// That is why the trait and its types do not leave this crate.
-// The operations are one set, whichever of them the kernels need at the moment.
-#[allow(dead_code)]
 pub trait Vector: Copy {
     /// Lanes in a register; divides 32, the lanes of `warp32`.
     const LANES: usize;
@@ -35,13 +33,6 @@ pub trait Vector: Copy {
         lanes[..words.len()].copy_from_slice(words);
         Self::load(&lanes)
     }
-    /// Writes the first lanes to `words`, fewer than `LANES`.
-    #[inline(always)]
-    fn store_part(self, words: &mut [f32]) {
-        let mut lanes = [0.0; 16];
-        self.store(&mut lanes);
-        words.copy_from_slice(&lanes[..words.len()]);
-    }
     /// to[k * to_stride + l] = from[l * from_stride + k] for l < `lines` <= `LANES` and k < `LANES`, k ascending and
     /// whole registers at a time: lanes from `lines` on hold any value.
     #[inline(always)]
@@ -58,6 +49,8 @@ pub trait Vector: Copy {
     /// self + other.
     fn add(self, other: Self) -> Self;
     /// self - other.
+    // The operations are one set, whichever of them the kernels need at the moment.
+    #[allow(dead_code)]
     fn sub(self, other: Self) -> Self;
     /// self * other.
     fn mul(self, other: Self) -> Self;
