@@ -95,7 +95,7 @@ impl Maker {
         };
         let mut words: Vec<Vec<f32>> =
             outputs.iter().map(|shape| vec![0.0; shape.iter().product::<u64>() as usize]).collect();
-        call.run(kind, &mut words);
+        call.run(kind, &mut words.iter_mut().map(Vec::as_mut_slice).collect::<Vec<_>>());
         let outputs: Vec<Tensor> =
             outputs.iter().zip(words).map(|(shape, words)| Tensor::F32(shape.to_vec(), words)).collect();
         let d = self.dimensions;
