@@ -137,7 +137,8 @@ impl<'a> Session<'a> {
     /// As `step`, with a hook on every f32 output: (leaf, tap, words).
     pub fn step_with(&self, state: &mut State, hook: StepHook) -> Result<Step, SessionError> {
         self.check_state(state)?;
-        // In a thread of the pool from the first operation to the last: coming in from outside costs a wake-up each time.
+        // In a thread of the pool from the first operation to the last: coming in from outside costs a wake-up each
+        // time.
         Ok(rayon::scope(|_| self.recorded(state, hook)))
     }
 
@@ -257,8 +258,8 @@ impl<'a> Session<'a> {
         (outcome, meeting, gradient, stage.map(|stage| NonFinite::Update { stage: stage as u64 }))
     }
 
-    /// Ranges of leaves that run side by side. Each group is added into the tree before the next starts, so that no more
-    /// gradients are held than `memory::gradients_held` says.
+    /// Ranges of leaves that run side by side. Each group is added into the tree before the next starts, so that no
+    /// more gradients are held than `memory::gradients_held` says.
     fn groups(&self) -> impl Iterator<Item = Range<u64>> {
         let (leaves, at_once) = (self.plan.leaves, self.side_by_side);
         (0..leaves).step_by(at_once as usize).map(move |first| first..leaves.min(first + at_once))

@@ -3,7 +3,8 @@
 //!
 //! What comes in was written by another program, so names may lack the model's prefix, values may have 16 bits
 //! (widened, which is exact), and buffers that hold no weights are passed over. Everything else that is not as the
-//! model has it is refused by name: half of a model's weights, or another's, would train into something nobody asked for.
+//! model has it is refused by name: half of a model's weights, or another's, would train into something nobody asked
+//! for.
 
 use crate::snapshot::header::{self, Entry, words_of};
 use crate::snapshot::words::{self, Source};
