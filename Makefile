@@ -2,7 +2,7 @@
 
 # A third, `make torch-check`, compares the mathematics with PyTorch's; `make torch-record` also writes down the figures.
 
-.PHONY: demo test build torch-check torch-record aarch64-check
+.PHONY: demo test build torch-check torch-record aarch64-check elementary-check
 
 demo:
 	@tools/setup.sh build
@@ -34,3 +34,7 @@ torch-record:
 # The same bits on another machine: an emulated one. Debian x86-64, or AArch64 itself.
 aarch64-check:
 	@tools/aarch64.sh
+
+# The elementary functions on all 2^32 inputs, on every backend and beside the true values. Long.
+elementary-check:
+	@tools/elementary.sh

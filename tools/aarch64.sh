@@ -8,7 +8,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 target=aarch64-unknown-linux-gnu
-tests=(--test fixtures --test backends --test kernels)
+tests=(--test fixtures --test operations --test backends --test kernels)
 if [ "$(uname -m)" = aarch64 ]; then
     command=(cargo test)
 else

@@ -48,13 +48,14 @@ impl<'a> Call<'a> {
         f32::from_bits(self.constants[index])
     }
 
-    fn attention(&self) -> AttentionShape {
+    /// Packed rows have as many heads of keys as of queries, whatever `kv_heads` says of other operations.
+    fn attention(&self, kv_heads: u64) -> AttentionShape {
         let d = self.dimensions;
         AttentionShape {
             batches: d.batch as usize,
             times: d.time as usize,
             heads: d.heads as usize,
-            kv_heads: d.kv_heads as usize,
+            kv_heads: kv_heads as usize,
             head_size: d.head_size as usize,
             scale: self.constant(0),
         }
@@ -116,11 +117,12 @@ impl<'a> Call<'a> {
                 kernels::linear(backend, x, view, inputs, Some(bias), bias.len(), out);
             }
             (Kind::Attention, [out, max, sum]) => {
-                kernels::attention_forward(backend, self.attention(), self.f32(0), out, max, sum);
+                kernels::attention_forward(backend, self.attention(d.heads), self.f32(0), out, max, sum);
             }
             (Kind::GroupedAttention, [out, max, sum]) => {
                 let [q, k, v] = [0, 1, 2].map(|index| self.f32(index));
-                kernels::grouped_attention_forward(backend, self.attention(), q, k, v, out, max, sum);
+                let shape = self.attention(d.kv_heads);
+                kernels::grouped_attention_forward(backend, shape, q, k, v, out, max, sum);
             }
             (Kind::Gelu, [y]) => kernels::gelu_forward(backend, self.f32(0), y),
             (Kind::Swiglu, [y]) => kernels::swiglu_forward(backend, self.f32(0), self.f32(1), y),
@@ -168,11 +170,11 @@ impl<'a> Call<'a> {
             }
             (Kind::AttentionBackward, [out]) => {
                 let [d_o, qkv, o, max, sum] = [0, 1, 2, 3, 4].map(|index| self.f32(index));
-                kernels::attention_backward(backend, self.attention(), qkv, o, d_o, max, sum, out);
+                kernels::attention_backward(backend, self.attention(d.heads), qkv, o, d_o, max, sum, out);
             }
             (Kind::GroupedAttentionBackward, [d_q, d_k, d_v]) => {
                 let [d_o, q, k, v, o, max, sum] = [0, 1, 2, 3, 4, 5, 6].map(|index| self.f32(index));
-                let shape = self.attention();
+                let shape = self.attention(d.kv_heads);
                 kernels::grouped_attention_backward(backend, shape, q, k, v, o, d_o, max, sum, d_q, d_k, d_v);
             }
             (Kind::TokenEmbeddingBackward, [d_table]) => {

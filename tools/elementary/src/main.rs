@@ -87,9 +87,7 @@ const FUNCTIONS: [Function; 7] = [
     },
     Function {
         name: "silu-backward",
-        reference: |x| {
-            one(|y| step::reference::swiglu::swiglu_backward(&[1.0], &[x], &[1.0], y, &mut [0.0]))
-        },
+        reference: |x| one(|y| step::reference::swiglu::swiglu_backward(&[1.0], &[x], &[1.0], y, &mut [0.0])),
         compiled: Some(|backend, x, y| {
             dispatch::swiglu_backward(backend, &[1.0; CHUNK], x, &[1.0; CHUNK], y, &mut [0.0; CHUNK]);
         }),
@@ -118,7 +116,16 @@ fn exp_of_a_row(backend: Backend, x: &[f32], y: &mut [f32]) {
     let logits: Vec<f32> = x.iter().copied().chain([0.0]).collect();
     let mut gradient = vec![0.0; logits.len()];
     let target = [x.len() as u32];
-    dispatch::cross_entropy_backward(backend, &logits, &target, &[0.0], &[1.0], logits.len(), 1.0, &mut gradient);
+    dispatch::cross_entropy_backward(
+        backend,
+        &logits,
+        &target,
+        &[0.0],
+        &[1.0],
+        logits.len(),
+        1.0,
+        &mut gradient,
+    );
     y.copy_from_slice(&gradient[..x.len()]);
 }
 
@@ -167,7 +174,8 @@ fn chunk(function: &Function, number: u64, found: &mut [Found]) -> Result<(), St
     for backend in Backend::all() {
         let Some(compiled) = function.compiled.filter(|_| backend != Backend::REFERENCE) else { continue };
         compiled(backend, &x, &mut y);
-        let differs = |(y, want): (&f32, &f32)| y.to_bits() != want.to_bits() && !(y.is_nan() && want.is_nan());
+        let differs =
+            |(y, want): (&f32, &f32)| y.to_bits() != want.to_bits() && !(y.is_nan() && want.is_nan());
         if let Some(i) = y.iter().zip(&want).position(differs) {
             let bits = [x[i], want[i], y[i]].map(f32::to_bits);
             let [x, want, y] = bits.map(|bits| format!("{bits:#010x}"));
@@ -223,7 +231,8 @@ fn check(function: &Function) -> Result<(), String> {
 
 fn main() {
     let asked: Vec<String> = std::env::args().skip(1).collect();
-    if let Some(unknown) = asked.iter().find(|name| FUNCTIONS.iter().all(|function| function.name != **name)) {
+    if let Some(unknown) = asked.iter().find(|name| FUNCTIONS.iter().all(|function| function.name != **name))
+    {
         let known: Vec<&str> = FUNCTIONS.iter().map(|function| function.name).collect();
         eprintln!("elementary: error: expected any of {}, found {unknown:?}", known.join(", "));
         std::process::exit(2);
