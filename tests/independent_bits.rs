@@ -1,7 +1,8 @@
-//! Do the specification's pages say enough? Two steps of tiny runs, every record byte for byte, against an executor in numpy
-//! that was written from `docs/spec` alone (`tests/independent/executor.py`).
+//! Do the specification's pages say enough? Two steps of tiny runs, every record byte for byte, against an executor in
+//! numpy that was written from `docs/spec` alone (`tests/independent/executor.py`).
 //!
-//! What it gives is no fixture: it is compared with `step` and that with `fixtures/step`, on machines without numpy too.
+//! What it gives is no fixture: it is compared with `step` and that with `fixtures/step`, on machines without numpy
+//! too.
 
 use schemas::object::Object;
 use schemas::plan::Plan;
@@ -171,8 +172,8 @@ fn python_with_numpy() -> Option<&'static str> {
 #[test]
 fn an_executor_written_from_the_pages_gives_the_worked_examples() {
     let Some(python) = python_with_numpy() else { return println!("no python with numpy: nothing compared") };
-    let [program, examples] = ["tests/independent/executor.py", "fixtures/profile/operations.json"]
-        .map(|path| workspace().join(path));
+    let [program, examples] =
+        ["tests/independent/executor.py", "fixtures/step/operations.json"].map(|path| workspace().join(path));
     let output = Command::new(python).arg("-B").arg(program).arg("examples").arg(examples).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }

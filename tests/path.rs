@@ -58,7 +58,7 @@ fn a_prediction_interrupted_and_resumed_is_the_same_to_the_bit() {
     assert_eq!(read("whole"), read("parts"));
 
     // What was damaged in between is not used: a false prediction would blame honest devices.
-    for damaged in ["snapshots/step-000001.safetensors", "records/step-000000.cbor"] {
+    for damaged in ["snapshots/step-000001.safetensors", "steps/steps-000000-000001.cbor"] {
         std::fs::remove_file(shop.path("parts/prediction/prediction.cose")).unwrap();
         std::fs::remove_file(shop.path("parts/prediction/snapshots/step-000003.safetensors")).unwrap();
         let path = shop.path("parts/prediction").join(damaged);

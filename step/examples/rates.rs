@@ -1,7 +1,7 @@
 //! Prints how fast everything but matrix products and attention runs here: the figures of docs/PERFORMANCE.md.
 //!
-//! `cargo run --release -p step --example rates [-- BACKEND [PART-OF-A-NAME]]`, RAYON_NUM_THREADS threads. Shapes are those of a step
-//! of GPT-2 124M on one leaf of 256 rows; every figure is the best of several runs.
+//! `cargo run --release -p step --example rates [-- BACKEND [PART-OF-A-NAME]]`, RAYON_NUM_THREADS threads. Shapes are
+//! those of a step of GPT-2 124M on one leaf of 256 rows; every figure is the best of several runs.
 
 use std::time::{Duration, Instant};
 use step::checksum::{FoldTables, checksum_f32};

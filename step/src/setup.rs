@@ -246,7 +246,8 @@ mod tests {
             std::fs::write(&path, text(model)).unwrap();
             Setup::load(&path)
         };
-        let json = r#"{"model_type": "gpt2", "vocab_size": 256, "n_positions": 16, "n_embd": 8, "n_layer": 1, "n_head": 2,
+        let json = r#"{"model_type": "gpt2", "vocab_size": 256, "n_positions": 16, "n_embd": 8, "n_layer": 1,
+            "n_head": 2,
             "layer_norm_epsilon": 1e-5, "activation_function": "gelu_new", "initializer_range": 0.02,
             "resid_pdrop": 0.1, "bos_token_id": 0}"#;
         let refused = load("config = \"config.json\"").unwrap_err().to_string();

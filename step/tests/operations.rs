@@ -1,5 +1,5 @@
 //! A worked example of every kind of operation: inputs, constants and outputs, bit by bit, in
-//! `fixtures/profile/operations.json`. They are the reference's; every backend of this machine has to give them, and so
+//! `fixtures/step/operations.json`. They are the reference's; every backend of this machine has to give them, and so
 //! has whoever writes another executor.
 //!
 //! `UPDATE_FIXTURES=1 cargo nextest run -p step --test operations` writes them anew.
@@ -148,8 +148,8 @@ impl Maker {
         self.run(Kind::ProjectBackwardWeight, &[&dy, &x], &[], &[&[o, i]]);
     }
 
-    /// Sums that come out otherwise if a rounding is added or left out: of a product in binary64 rounded twice, and of a
-    /// product below the smallest number, whose sign a further term of zero would change.
+    /// Sums that come out otherwise if a rounding is added or left out: of a product in binary64 rounded twice, and of
+    /// a product below the smallest number, whose sign a further term of zero would change.
     fn traps(&mut self) {
         self.dimensions = Dimensions { batch: 1, time: 1, ..self.dimensions };
         let tensor = |words: &[u32]| {
@@ -216,7 +216,7 @@ fn examples(backend: Backend) -> Vec<Value> {
 
 #[test]
 fn every_backend_gives_the_worked_examples_of_every_kind() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../fixtures/profile/operations.json");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../fixtures/step/operations.json");
     if std::env::var_os("UPDATE_FIXTURES").is_some() {
         let lines: Vec<String> = examples(Backend::REFERENCE).iter().map(Value::to_string).collect();
         std::fs::write(path, format!("[\n{}\n]\n", lines.join(",\n"))).expect("the fixture is written");

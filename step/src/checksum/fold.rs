@@ -1,9 +1,13 @@
 //! Folds: two sums over a tensor's words, under a key.
 
 use crate::dispatch::{self, Backend};
+use crate::number::elementary::NAN_BITS;
 use crate::reference::fold::Sums;
 use rayon::prelude::*;
-use schemas::fold::{BLOCK_WORDS, Fold, FoldKey};
+use schemas::fold::{BLOCK_WORDS, Fold, FoldKey, NAN_WORD};
+
+// The reference names nothing but numbers; its two are those of the specification.
+const _: () = assert!(NAN_BITS == NAN_WORD && crate::reference::fold::BLOCK_WORDS == BLOCK_WORDS);
 
 /// Blocks that one task folds, unless the tensor is small.
 const TASK_BLOCKS: usize = 64;
@@ -69,7 +73,6 @@ impl FoldTables {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use schemas::fold::NAN_WORD;
 
     /// Words of every size, NaNs, infinities and zeros of both signs among them if `finite` is false.
     fn painted(count: usize, finite: bool) -> Vec<f32> {

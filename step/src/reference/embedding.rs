@@ -44,7 +44,8 @@ pub fn token_embedding_forward(tokens: &[u32], table: &[f32], channels: usize, o
 
 /// Embedding, backward into the token table.
 ///
-/// Shapes    tokens: [rows] (read); d_out: [rows, C] (read); d_wte: [v, C], the rows of the table from `first` on (written)
+/// Shapes    tokens: [rows] (read); d_out: [rows, C] (read); d_wte: [v, C], the rows of the table from `first` on
+///           (written)
 /// Order     d_wte[v][c] starts at +0; for n ascending with tokens[n] = first + v:
 ///           d_wte[v][c] = d_wte[v][c] + d_out[n][c]
 /// Rounding  f32 nearest-even after every add

@@ -1,6 +1,9 @@
 //! The two sums of a fold over blocks of words: integers modulo 2^64, which have no order.
 
-use schemas::fold::{BLOCK_WORDS, NAN_WORD};
+use crate::number::elementary::NAN_BITS;
+
+/// Words of a block.
+pub const BLOCK_WORDS: usize = 1024;
 
 /// What words add up to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +26,7 @@ pub struct Sums {
 /// Source    docs/spec/checksum.md#folds
 #[inline(always)]
 pub fn fold_f32(words: &[f32], t: &[u64], t_square: &[u64], factors: &[(u64, u64)]) -> Sums {
-    let word_of = |value: f32| if value.is_nan() { NAN_WORD } else { value.to_bits() };
+    let word_of = |value: f32| if value.is_nan() { NAN_BITS } else { value.to_bits() };
     let mut sums = fold(words, t, t_square, factors, word_of);
     // The exponent of what is not finite is all ones.
     let exponent = |value: &f32| value.to_bits() & 0x7f80_0000;

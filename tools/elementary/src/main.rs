@@ -1,5 +1,5 @@
-//! The elementary functions of the profile on every one of the 2^32 bit patterns: is every backend's compiled form equal
-//! to the reference's scalar function, and how far is that from the true value?
+//! The elementary functions of the profile on every one of the 2^32 bit patterns: is every backend's compiled form
+//! equal to the reference's scalar function, and how far is that from the true value?
 //!
 //! The true value is that of CORE-MATH, whose results are correctly rounded: in binary64 to measure a distance, in
 //! binary32 to count the results that are not the nearest. A distance is |ours - true| in units in the last place, that
