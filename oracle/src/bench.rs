@@ -73,9 +73,10 @@ pub fn bench(backend: Backend, args: &BenchArgs) -> anyhow::Result<String> {
         eprintln!("oracle: hint: name one with --python, or say --no-torch");
     }
     eprintln!("oracle: measuring products");
-    let (peak, products) = kernels::products(backend, threads, &shape);
+    // Within the pool, as a step's products are: its threads are awake then.
+    let (peak, products) = rayon::scope(|_| kernels::products(backend, threads, &shape));
     eprintln!("oracle: measuring checksums and folds");
-    let bandwidth = kernels::bandwidth(backend);
+    let bandwidth = rayon::scope(|_| kernels::bandwidth(backend));
     let mut torch = match &python {
         None => None,
         Some(python) => {
