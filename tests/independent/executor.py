@@ -1,7 +1,7 @@
 """An executor of plans written from docs/spec alone, bit for bit, in numpy float32. It shares no code with the rest of the
 repository: if its records are the oracle's, the pages say enough.
 
-usage: python3 executor.py examples FILE       computes the worked examples of fixtures/profile/operations.json
+usage: python3 executor.py examples FILE       computes the worked examples of fixtures/step/operations.json
        python3 executor.py steps CASE_DIR STEPS
 reads  CASE_DIR/config.cbor, CASE_DIR/plan.cbor, CASE_DIR/tokens.u32 (little-endian words)
 writes CASE_DIR/executor.json  {"first_state", "last_state", "steps": [{"record": hex, "folds": [hex, one a leaf]}]}
