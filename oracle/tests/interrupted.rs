@@ -3,19 +3,26 @@
 mod shop;
 
 use shop::{Shop, TINY, stderr};
+use std::path::Path;
 use std::process::Child;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const PREDICT: &str = "predict --run run.toml --steps 0..24 --snapshot-every 5 --key p.key --out";
 
-/// Waits that long for the child to end, then kills it. True if it was killed.
-fn kill_after(child: &mut Child, delay: Duration) -> bool {
-    let started = Instant::now();
-    while started.elapsed() < delay {
-        if child.try_wait().unwrap().is_some() {
-            return false;
-        }
-        std::thread::park_timeout(Duration::from_micros(500));
+/// Files that a call writes one after the other.
+const MOMENTS: [&str; 6] = [
+    "prediction/plan.cbor",
+    "job/initial.safetensors",
+    "job/run.cose",
+    "prediction/snapshots/step-000005.safetensors",
+    "prediction/snapshots/step-000010.digest",
+    "prediction/snapshots/step-000015.safetensors",
+];
+
+/// Waits for a file, then kills the child. True if it was killed.
+fn kill_once_there(child: &mut Child, path: &Path) -> bool {
+    while !path.exists() && child.try_wait().unwrap().is_none() {
+        std::thread::park_timeout(Duration::from_micros(200));
     }
     child.kill().unwrap();
     // A signal ends it, unless it ended by itself just before.
@@ -25,18 +32,18 @@ fn kill_after(child: &mut Child, delay: Duration) -> bool {
 #[test]
 fn a_call_killed_at_any_moment_is_gone_on_from_to_the_same_bytes() {
     let shop = Shop::open(TINY, "seed = 3");
-    let started = Instant::now();
     shop.done(&format!("{PREDICT} whole"));
-    let whole = started.elapsed();
     let mut killed = 0;
-    // Moments spread over a call, a new folder for every two of them.
-    for number in 0..12_u32 {
-        let out = format!("out-{}", number / 2);
-        let mut child = shop.command(&format!("{PREDICT} {out}")).spawn().unwrap();
-        killed += u32::from(kill_after(&mut child, whole * (3 + number * 37 % 50) / 60));
+    for (number, moment) in MOMENTS.iter().enumerate() {
+        let out = format!("out-{number}");
+        // The second call finds the file there and is killed as soon as it has begun.
+        for _ in 0..2 {
+            let mut child = shop.command(&format!("{PREDICT} {out}")).spawn().unwrap();
+            killed += u32::from(kill_once_there(&mut child, &shop.path(&out).join(moment)));
+        }
     }
-    assert!(killed >= 4, "{killed} of 12 calls were killed in {whole:?}");
-    for number in 0..6 {
+    assert!(killed >= 6, "{killed} of 12 calls were killed");
+    for number in 0..MOMENTS.len() {
         let out = format!("out-{number}");
         shop.done(&format!("{PREDICT} {out}"));
         for file in ["prediction/body.cbor", "job/initial.safetensors", "job/tokens.bin", "job/run.cose"] {

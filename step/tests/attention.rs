@@ -1,7 +1,5 @@
 //! Attention on every backend gives the bits of its definition, and of no other order.
 
-// Not every test program needs every kind of input.
-#[allow(dead_code)]
 mod inputs;
 
 use inputs::{adversarial, assert_bits, painted};

@@ -36,11 +36,11 @@ fn rms_normalisation_follows_the_text() {
         kernels::rmsnorm_backward_input(Backend::detect(), &d_y, &x, &gain, &rstd, inv_c, &mut d_x);
         kernels::rmsnorm_backward_gain(Backend::detect(), &d_y, &x, &rstd, &mut d_gain);
         let mut want_gain = vec![0.0_f32; channels];
-        for r in 0..rows {
+        for (r, rstd) in rstd.iter().enumerate() {
             let row = r * channels..(r + 1) * channels;
             let (x, d_y) = (&x[row.clone()], &d_y[row.clone()]);
             let want_rstd = 1.0 / (reduce::warp32_dot(x, x) * inv_c + eps).sqrt();
-            assert_bits(&[rstd[r]], &[want_rstd], "rstd");
+            assert_bits(&[*rstd], &[want_rstd], "rstd");
             let xhat: Vec<f32> = x.iter().map(|x| x * want_rstd).collect();
             let g: Vec<f32> = (0..channels).map(|c| d_y[c] * gain[c]).collect();
             let m = reduce::warp32_dot(&g, &xhat) * inv_c;

@@ -1,7 +1,5 @@
 //! Matrix products: every backend, layout, shape at an edge and number of threads against the plain triple loop.
 
-// Only one of its makers of inputs is used here.
-#[allow(dead_code)]
 mod inputs;
 
 use inputs::adversarial;

@@ -28,7 +28,7 @@ pub fn hash<W: Word>(prefix: u8, messages: [&[W]; LANES]) -> [Digest; LANES] {
 #[target_feature(enable = "sha,ssse3,sse4.1")]
 fn hash_lanes<W: Word>(prefix: u8, messages: [&[W]; LANES]) -> [Digest; LANES] {
     let words = messages[0].len();
-    assert!(words % 16 == 0 && messages.iter().all(|message| message.len() == words));
+    assert!(words.is_multiple_of(16) && messages.iter().all(|message| message.len() == words));
     let [a, b, c, d, e, f, g, h] = INITIAL.map(|word| word as i32);
     // The instructions want the state as (a, b, e, f) and (c, d, g, h), the first named in the highest lane.
     let mut states = [[_mm_set_epi32(a, b, e, f), _mm_set_epi32(c, d, g, h)]; LANES];
@@ -38,10 +38,10 @@ fn hash_lanes<W: Word>(prefix: u8, messages: [&[W]; LANES]) -> [Digest; LANES] {
     for first in (0..words).step_by(16) {
         let mut blocks = [[_mm_setzero_si128(); 4]; LANES];
         for l in 0..LANES {
-            for quarter in 0..4 {
-                let at = first + 4 * quarter;
-                let own = load(messages[l][at..].first_chunk().expect("sha256_pair: 4 words"));
-                blocks[l][quarter] = big_endian(_mm_alignr_epi8::<15>(own, before[l]));
+            let quarters = messages[l][first..].as_chunks::<4>().0;
+            for (block, quarter) in blocks[l].iter_mut().zip(quarters) {
+                let own = load(quarter);
+                *block = big_endian(_mm_alignr_epi8::<15>(own, before[l]));
                 before[l] = own;
             }
         }

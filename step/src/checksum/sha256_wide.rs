@@ -33,7 +33,7 @@ pub fn hash<W: Word>(prefix: u8, messages: [&[W]; LANES]) -> [Digest; LANES] {
 #[target_feature(enable = "avx512f,avx512bw")]
 fn hash_lanes<W: Word>(prefix: u8, messages: [&[W]; LANES]) -> [Digest; LANES] {
     let words = messages[0].len();
-    assert!(words % 16 == 0 && messages.iter().all(|message| message.len() == words));
+    assert!(words.is_multiple_of(16) && messages.iter().all(|message| message.len() == words));
     let mut state = INITIAL.map(|word| [_mm512_set1_epi32(word as i32); GROUPS]);
     // The prefix moves every byte by one: a word of the message is the last byte of the tensor's word before and
     // the first three of its own.

@@ -8,7 +8,6 @@ mod case;
 mod forward64;
 mod gpt2;
 // Shared with tests that use more of it.
-#[allow(dead_code)]
 #[path = "../inputs/mod.rs"]
 mod inputs;
 mod llama;
