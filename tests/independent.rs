@@ -152,7 +152,7 @@ fn error(found: &[f64], expected: &[f64]) -> f64 {
 }
 
 fn by_name(setup: &Setup, flat: &[f32]) -> Vec<(String, Vec<f64>)> {
-    let spans = step::update::spans(&setup.plan);
+    let spans = step::state::spans(&setup.plan.parameters);
     let named = |(parameter, span): (&schemas::plan::Parameter, std::ops::Range<usize>)| {
         (parameter.name.clone(), flat[span].iter().map(|w| f64::from(*w)).collect())
     };

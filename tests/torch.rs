@@ -89,7 +89,7 @@ fn compare(name: &str, title: &str) {
     }
     let lengths = recorded["gradient_norms"].as_object().unwrap();
     assert_eq!(lengths.len(), setup.plan.parameters.len());
-    for (parameter, span) in setup.plan.parameters.iter().zip(step::update::spans(&setup.plan)) {
+    for (parameter, span) in setup.plan.parameters.iter().zip(step::state::spans(&setup.plan.parameters)) {
         let ours = gradient[span].iter().map(|w| f64::from(*w).powi(2)).sum::<f64>().sqrt();
         let theirs = lengths[&parameter.name].as_f64().unwrap();
         assert!(

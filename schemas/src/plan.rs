@@ -397,11 +397,6 @@ impl Plan {
         self.parameters.iter().map(|parameter| parameter.shape.iter().product::<u64>()).sum()
     }
 
-    /// Where parameter `index` starts in the flat vector.
-    pub fn parameter_offset(&self, index: usize) -> u64 {
-        self.parameters[..index].iter().map(|parameter| parameter.shape.iter().product::<u64>()).sum()
-    }
-
     /// How many windows of T + 1 tokens, starting every T, the data set holds.
     pub fn windows(&self) -> u64 {
         (self.data.tokens - 1) / self.dimensions.time

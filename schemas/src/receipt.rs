@@ -40,12 +40,6 @@ impl Receipt {
     pub fn challenge(&self) -> Challenge {
         crate::challenge::challenge(self.run, &self.checkpoint)
     }
-
-    /// The leaves this device owned, of `leaves`.
-    pub fn leaf_range(&self, leaves: u64) -> std::ops::Range<u64> {
-        let each = leaves / self.devices;
-        self.rank * each..(self.rank + 1) * each
-    }
 }
 
 /// What a device says of itself. Nothing is concluded from it.

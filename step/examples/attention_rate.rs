@@ -20,7 +20,8 @@ fn best(backend: Backend, operations: f64, mut run: impl FnMut()) -> String {
     let (mut rate, mut fraction) = (0.0_f64, 0.0_f64);
     let started = Instant::now();
     while started.elapsed().as_secs_f64() < 1.0 || rate == 0.0 {
-        let peak = kernels::fma_peak(backend, rayon::current_num_threads());
+        let peak =
+            kernels::fma_peak(backend, rayon::current_num_threads(), || started.elapsed().as_secs_f64());
         let round = Instant::now();
         while round.elapsed().as_secs_f64() < 0.01 {
             let clock = Instant::now();

@@ -49,7 +49,7 @@ fn rate(backend: Backend, threads: usize, kind: &str, [rows, columns, inner]: Sh
     let (mut best, mut fraction) = (0.0_f64, Vec::new());
     let begin = Instant::now();
     while fraction.len() < 5 || begin.elapsed().as_secs_f64() < 0.5 {
-        let peak = kernels::fma_peak(backend, threads);
+        let peak = kernels::fma_peak(backend, threads, || begin.elapsed().as_secs_f64());
         let clock = Instant::now();
         kernels::matmul(backend, left, right, inner, columns, &mut out);
         let found = flops / clock.elapsed().as_secs_f64() / 1e9;
@@ -66,10 +66,11 @@ fn main() {
         for threads in wanted("threads", vec![1, 2]) {
             let pool =
                 rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("a pool of threads");
+            let begin = Instant::now();
             pool.install(|| {
                 println!(
                     "{backend}, {threads} threads, peak {:.0} GFLOP/s",
-                    kernels::fma_peak(backend, threads)
+                    kernels::fma_peak(backend, threads, || begin.elapsed().as_secs_f64())
                 );
                 for shape in shapes() {
                     print!("{:>18}", format!("{shape:?}"));

@@ -11,7 +11,7 @@ use crate::memory::Layout;
 use crate::number::elementary::NAN_BITS;
 use crate::operation::{Call, Input};
 use crate::reference::loss::mean_loss;
-use crate::update::spans;
+use crate::state::spans;
 use schemas::checksum::Dtype;
 use schemas::fold::Fold;
 use schemas::plan::{Kind, Operand, Operation, Plan, Table};
@@ -86,13 +86,12 @@ pub struct Executor<'a> {
 }
 
 impl<'a> Executor<'a> {
-    /// Ready to walk `plan`.
-    pub fn new(plan: &'a Plan, backend: Backend) -> Executor<'a> {
-        let layout = Layout::of(plan);
-        let spans = spans(plan);
+    /// Ready to walk `plan`, whose layout is given.
+    pub fn new(plan: &'a Plan, backend: Backend, layout: &Layout) -> Executor<'a> {
+        let spans = spans(&plan.parameters);
         let windows: Vec<usize> =
             (0..plan.tensors.len()).filter(|tensor| plan.tensors[*tensor].dtype == Dtype::U32).collect();
-        let placed = plan.operations.iter().map(|operation| place(operation, &layout, &spans, &windows));
+        let placed = plan.operations.iter().map(|operation| place(operation, layout, &spans, &windows));
         let values = |table: &Table| table.words.iter().map(|word| f32::from_bits(*word)).collect();
         Executor {
             plan,

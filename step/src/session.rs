@@ -6,7 +6,7 @@ use crate::buffer::Flat;
 use crate::checksum::{FoldTables, Folded, checksum_f32, checksum_u32};
 use crate::dispatch::Backend;
 use crate::execute::{Executor, Hook, Leaf, Recording};
-use crate::memory::Needs;
+use crate::memory::{self, Layout};
 use crate::number::elementary::NAN_BITS;
 use crate::order::{Order, OrderError, inputs_and_targets};
 use crate::state::State;
@@ -123,8 +123,9 @@ impl<'a> Session<'a> {
         let largest = plan.taps().map(|tap| plan.elements(tap.operand)).max().unwrap_or(0);
         let words_max = largest.max(plan.parameter_count());
         let tables = FoldTables::new(backend, FoldKey::from(plan.digest()), words_max as usize);
-        let executor = Executor::new(plan, backend);
-        let side_by_side = Needs::of(plan, rayon::current_num_threads() as u64).side_by_side;
+        let layout = Layout::of(plan);
+        let executor = Executor::new(plan, backend, &layout);
+        let side_by_side = memory::side_by_side(plan, rayon::current_num_threads() as u64, &layout);
         Ok(Session { plan, tokens, order, backend, tables, executor, side_by_side })
     }
 

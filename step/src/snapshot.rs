@@ -8,8 +8,7 @@ pub(crate) mod header;
 mod map;
 pub(crate) mod words;
 
-use crate::state::State;
-use header::words_of;
+use crate::state::{State, words_of};
 use schemas::plan::Parameter;
 use std::fs::File;
 use std::io::Write as _;
@@ -167,7 +166,7 @@ pub fn keep(folder: &Path, layout: &[Parameter], state: &State) -> Result<(), Sn
 pub fn kept(folder: &Path, layout: &[Parameter], step: u64) -> Result<State, SnapshotError> {
     let path = folder.join(file_name(step));
     // The folder is the program's own, where files are replaced and never shortened: so the file can be mapped.
-    let state = read_whole(&path, layout, Source::mapped);
+    let state = read_whole(&path, layout, Source::Mapped);
     let state = state.map_err(|source| SnapshotError { path: path.clone(), source })?;
     let noted = std::fs::read_to_string(path.with_extension("digest")).unwrap_or_default();
     let found = state.digest().to_string();
@@ -193,7 +192,7 @@ pub fn saved_steps(folder: &Path) -> Vec<u64> {
 
 /// Reads the state of `layout` from `path`.
 pub fn read(path: &Path, layout: &[Parameter]) -> Result<State, SnapshotError> {
-    read_whole(path, layout, Source::read).map_err(|source| SnapshotError { path: path.to_owned(), source })
+    read_whole(path, layout, Source::Read).map_err(|source| SnapshotError { path: path.to_owned(), source })
 }
 
 fn read_whole(

@@ -3,6 +3,8 @@
 use crate::checksum::checksum_f32;
 use schemas::checksum::state_digest;
 use schemas::digest::StateDigest;
+use schemas::plan::Parameter;
+use std::ops::Range;
 
 /// Parameters and moments before step `step`. Their tensors lie one after the other, in the plan's order.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,4 +33,20 @@ impl State {
             [&self.parameters, &self.first_moment, &self.second_moment].map(|words| checksum(words));
         state_digest(self.step, p, m, v)
     }
+}
+
+/// How many words a parameter holds.
+pub fn words_of(parameter: &Parameter) -> usize {
+    parameter.shape.iter().product::<u64>() as usize
+}
+
+/// Every parameter tensor's place in a flat buffer, in registered order.
+pub fn spans(layout: &[Parameter]) -> Vec<Range<usize>> {
+    let mut end = 0;
+    let next = |parameter| {
+        let first = end;
+        end += words_of(parameter);
+        first..end
+    };
+    layout.iter().map(next).collect()
 }

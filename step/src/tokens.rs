@@ -14,6 +14,7 @@ pub mod wrong;
 
 use files::Opened;
 use schemas::config::Data;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use tokenizer::{Kind, Tokenizer};
 use wrong::{TokensError, WrongTokens};
@@ -97,10 +98,11 @@ impl Stream {
         Ok(stream)
     }
 
-    /// The shard that token number `place` of the stream stands in.
-    pub fn shard_of(&self, place: u64) -> Option<&Shard> {
-        let after = self.shards.partition_point(|shard| shard.first <= place);
-        self.shards[..after].last().filter(|shard| place < shard.first + shard.tokens)
+    /// The files that hold these tokens, in order; none has no token.
+    pub fn shards_of(&self, tokens: RangeInclusive<u64>) -> &[Shard] {
+        let first = self.shards.partition_point(|shard| shard.first + shard.tokens <= *tokens.start());
+        let shards = &self.shards[first..];
+        &shards[..shards.partition_point(|shard| shard.first <= *tokens.end())]
     }
 }
 

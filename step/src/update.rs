@@ -5,8 +5,8 @@ use crate::kernels;
 use crate::reference::adamw::AdamwConstants;
 use crate::reference::clip::{ascending_sum, clip_scale};
 use crate::reference::sgd::SgdConstants;
-use crate::state::State;
-use schemas::plan::{Operand, Plan, Rule};
+use crate::state::{State, spans};
+use schemas::plan::{Plan, Rule};
 use std::ops::Range;
 
 /// Turns the tree's root into the reduced gradient, in place: times the committed bits of 1/leaves. Returns its global
@@ -19,7 +19,7 @@ pub fn reduce(backend: Backend, plan: &Plan, root: &mut [f32]) -> f32 {
     }
     let mut rest = root;
     let mut tensors = Vec::with_capacity(plan.parameters.len());
-    for (index, span) in spans(plan).into_iter().enumerate() {
+    for (index, span) in spans(&plan.parameters).into_iter().enumerate() {
         let (tensor, after) = std::mem::take(&mut rest).split_at_mut(span.len());
         tensors.push((tensor, columns(plan, index)));
         rest = after;
@@ -32,22 +32,11 @@ fn columns(plan: &Plan, index: usize) -> usize {
     *plan.parameters[index].shape.last().expect("update: a parameter has dimensions") as usize
 }
 
-/// Every parameter tensor's place in a flat buffer, in registered order.
-pub fn spans(plan: &Plan) -> Vec<Range<usize>> {
-    let mut end = 0;
-    let next = |index| {
-        let first = end;
-        end += plan.elements(Operand::Parameter(index)) as usize;
-        first..end
-    };
-    (0..plan.parameters.len()).map(next).collect()
-}
-
 /// The global norm of a flat gradient: per tensor in registered order, then over tensors ascending, then the
 /// root.
 pub fn global_norm(backend: Backend, plan: &Plan, gradient: &[f32]) -> f32 {
     let tensor = |(index, span): (usize, Range<usize>)| (&gradient[span], columns(plan, index));
-    let tensors: Vec<(&[f32], usize)> = spans(plan).into_iter().enumerate().map(tensor).collect();
+    let tensors: Vec<(&[f32], usize)> = spans(&plan.parameters).into_iter().enumerate().map(tensor).collect();
     ascending_sum(&kernels::square_sums(backend, &tensors)).sqrt()
 }
 
@@ -65,7 +54,7 @@ pub fn apply_with_norm(backend: Backend, plan: &Plan, gradient: &[f32], norm: f3
     let at = state.step as usize;
     let value = f32::from_bits;
     let scale = clip_scale(norm, value(update.clip), value(update.clip_epsilon));
-    for (span, parameter) in spans(plan).into_iter().zip(&plan.parameters) {
+    for (span, parameter) in spans(&plan.parameters).into_iter().zip(&plan.parameters) {
         let step = update.groups[parameter.group][at];
         let (rate, decay) = (value(step.learning_rate), value(step.decay));
         let p = &mut state.parameters[span.clone()];

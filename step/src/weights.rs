@@ -6,9 +6,10 @@
 //! model has it is refused by name: half of a model's weights, or another's, would train into something nobody asked
 //! for.
 
-use crate::snapshot::header::{self, Entry, words_of};
+use crate::snapshot::header::{self, Entry};
 use crate::snapshot::words::{self, Source};
 use crate::snapshot::{self, WrongSnapshot};
+use crate::state::{spans, words_of};
 use schemas::plan::Parameter;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -93,16 +94,9 @@ pub fn write(path: &Path, layout: &[Parameter], parameters: &[f32]) -> Result<()
 /// The first NaN or infinity of flat parameters.
 pub fn first_not_finite(layout: &[Parameter], flat: &[f32]) -> Option<WrongWeights> {
     let at = flat.iter().position(|value| !value.is_finite())?;
-    let mut first = 0;
-    for parameter in layout {
-        let end = first + words_of(parameter);
-        if at < end {
-            let name = parameter.name.clone();
-            return Some(WrongWeights::NotFinite { name, element: at - first, value: flat[at] });
-        }
-        first = end;
-    }
-    None
+    let (parameter, span) = layout.iter().zip(spans(layout)).find(|(_, span)| span.contains(&at))?;
+    let name = parameter.name.clone();
+    Some(WrongWeights::NotFinite { name, element: at - span.start, value: flat[at] })
 }
 
 fn read_whole(path: &Path, layout: &[Parameter]) -> Result<Vec<f32>, WrongWeights> {
@@ -127,7 +121,7 @@ fn read_whole(path: &Path, layout: &[Parameter]) -> Result<Vec<f32>, WrongWeight
     if let Some(name) = tensors.into_keys().find(|name| !is_passed_over(name)) {
         return Err(WrongSnapshot::Extra(name).into());
     }
-    let source = Source::read(file);
+    let source = Source::Read(file);
     let mut flat = Vec::with_capacity(layout.iter().map(words_of).sum());
     for entry in &found {
         widen(&source, body.start, entry, &mut flat)?;
@@ -174,11 +168,15 @@ fn width(dtype: &str) -> Option<u64> {
     }
 }
 
+/// A name without a model's prefix, if it has one.
+fn short(name: &str) -> Option<&str> {
+    PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix))
+}
+
 /// The entry of a parameter, under its name with or without prefix, if it is as the model has it.
 fn take(tensors: &mut BTreeMap<String, Entry>, parameter: &Parameter) -> Result<Entry, WrongWeights> {
     let name = &parameter.name;
-    let short = PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix));
-    let (long, short) = (tensors.remove(name), short.and_then(|short| tensors.remove(short)));
+    let (long, short) = (tensors.remove(name), short(name).and_then(|short| tensors.remove(short)));
     let entry = match (long, short) {
         (Some(_), Some(_)) => return Err(WrongWeights::Twice(name.clone())),
         (Some(entry), None) | (None, Some(entry)) => entry,
@@ -196,7 +194,7 @@ fn take(tensors: &mut BTreeMap<String, Entry>, parameter: &Parameter) -> Result<
 
 /// Buffers that older versions of `transformers` saved beside the weights: attention masks and rotation frequencies.
 fn is_passed_over(name: &str) -> bool {
-    let name = PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(name);
+    let name = short(name).unwrap_or(name);
     let layer = ["h.", "layers."].iter().find_map(|prefix| name.strip_prefix(prefix));
     let Some((number, rest)) = layer.and_then(|rest| rest.split_once('.')) else { return false };
     number.parse::<u32>().is_ok()
@@ -240,23 +238,20 @@ fn check_tied(
     flat: &[f32],
     entry: &Entry,
 ) -> Result<(), WrongWeights> {
-    let mut first = 0;
-    for parameter in layout {
-        let end = first + words_of(parameter);
-        let short = PREFIXES.iter().find_map(|prefix| parameter.name.strip_prefix(prefix));
-        if TABLES.contains(&short.unwrap_or(&parameter.name)) {
-            let untied = || WrongWeights::Untied { table: parameter.name.clone() };
-            if entry.shape != parameter.shape || width(&entry.dtype).is_none() {
-                return Err(untied());
-            }
-            let mut own = Vec::with_capacity(end - first);
-            widen(source, start, entry, &mut own)?;
-            let same = own.iter().zip(&flat[first..end]).all(|(own, table)| own.to_bits() == table.to_bits());
-            return if same { Ok(()) } else { Err(untied()) };
-        }
-        first = end;
+    let is_table = |name: &str| TABLES.contains(&short(name).unwrap_or(name));
+    let Some((table, span)) =
+        layout.iter().zip(spans(layout)).find(|(parameter, _)| is_table(&parameter.name))
+    else {
+        return Err(WrongSnapshot::Extra(HEAD.into()).into());
+    };
+    let untied = || WrongWeights::Untied { table: table.name.clone() };
+    if entry.shape != table.shape || width(&entry.dtype).is_none() {
+        return Err(untied());
     }
-    Err(WrongSnapshot::Extra(HEAD.into()).into())
+    let mut own = Vec::with_capacity(span.len());
+    widen(source, start, entry, &mut own)?;
+    let same = own.iter().zip(&flat[span]).all(|(own, table)| own.to_bits() == table.to_bits());
+    if same { Ok(()) } else { Err(untied()) }
 }
 
 #[cfg(test)]

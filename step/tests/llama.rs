@@ -4,7 +4,7 @@ mod inputs;
 mod runs;
 
 use inputs::{assert_bits, painted};
-use runs::{first_state, llama_toml, run_of};
+use runs::{assert_slopes, first_state, llama_toml, run_of};
 use schemas::config::Config;
 use schemas::digest::Checksum;
 use schemas::object::Object;
@@ -17,6 +17,7 @@ use step::plan::{PlanError, derive};
 use step::reference::sgd::{SgdConstants, sgd};
 use step::reference::{embedding, reduce};
 use step::session::Session;
+use step::state::spans;
 use step::tree::Accumulator;
 use step::update;
 
@@ -190,7 +191,7 @@ fn a_plan_is_derived_the_same_twice_and_survives_its_encoding() {
     let tied = llama_toml().replace("hidden_act", "tie_word_embeddings = true\nhidden_act");
     assert_eq!(run_of(&tied).0.parameters.len(), plan.parameters.len() - 1);
     let state = first_state(&plan);
-    let norm = update::spans(&plan)[1].clone();
+    let norm = spans(&plan.parameters)[1].clone();
     assert!(state.parameters[norm].iter().all(|gain| gain.to_bits() == 1.0_f32.to_bits()));
 }
 
@@ -265,22 +266,8 @@ fn the_gradient_is_the_slope_of_the_loss_for_every_parameter_tensor() {
     let session = Session::new(&plan, &tokens, Backend::detect()).expect("a session");
     let parameters = first_state(&plan).parameters;
     let gradient = session.leaf(0, 0, &parameters, &mut no_hook()).gradient.expect("a finite leaf");
-    for (index, span) in update::spans(&plan).into_iter().enumerate() {
-        let square: f64 = gradient[span.clone()].iter().map(|g| f64::from(*g).powi(2)).sum();
-        // Queries and keys hardly move the loss of a fresh model: a longer way shows their slope above rounding.
-        let step = (0.01 / square).min(0.3 / square.sqrt()) as f32;
-        let loss = |sign: f32| {
-            let mut moved = parameters.clone();
-            for i in span.clone() {
-                moved[i] += sign * step * gradient[i];
-            }
-            f64::from(session.leaf(0, 0, &moved, &mut no_hook()).loss)
-        };
-        let name = &plan.parameters[index].name;
-        assert!(square > 0.0, "{name}: no gradient");
-        let slope = (loss(1.0) - loss(-1.0)) / (2.0 * f64::from(step));
-        assert!((slope / square - 1.0).abs() < 0.05, "{name}: slope {slope:e}, gradient {square:e}");
-    }
+    // Queries and keys hardly move the loss of a fresh model: a longer way shows their slope above rounding.
+    assert_slopes(&plan, &session, &parameters, &gradient, |square| (0.01 / square).min(0.3 / square.sqrt()));
 }
 
 #[test]

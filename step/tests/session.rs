@@ -2,7 +2,7 @@
 
 mod runs;
 
-use runs::{SMALL, Size, config, first_state, run, stream};
+use runs::{SMALL, Size, assert_slopes, config, first_state, run, stream};
 use schemas::config::Config;
 use schemas::config::model::{Gpt2, Model};
 use schemas::digest::Checksum;
@@ -14,7 +14,7 @@ use step::dispatch::Backend;
 use step::execute::{Leaf, no_hook};
 use step::plan::{PlanError, derive};
 use step::session::{Session, SessionError, Step};
-use step::state::State;
+use step::state::{State, spans};
 use step::tree::{Accumulator, meeting_index};
 use step::update;
 
@@ -87,7 +87,7 @@ fn decay_shrinks_tensors_with_two_dimensions_and_no_others() {
     assert_eq!(update::apply(Backend::detect(), &plan, &zeros, &mut state).to_bits(), 0);
     let decay = f32::from_bits(plan.update.groups[0][0].decay);
     assert!(decay < 1.0);
-    for (parameter, span) in plan.parameters.iter().zip(update::spans(&plan)) {
+    for (parameter, span) in plan.parameters.iter().zip(spans(&plan.parameters)) {
         let factor = if parameter.shape.len() == 2 { decay } else { 1.0 };
         let pairs = state.parameters[span.clone()].iter().zip(&before.parameters[span]);
         assert!(pairs.clone().all(|(p, old)| p.to_bits() == (old * factor).to_bits()), "{}", parameter.name);
@@ -176,24 +176,8 @@ fn the_gradient_is_the_slope_of_the_loss_for_every_parameter_tensor() {
     let parameters = first_state(&plan).parameters;
     let leaf = session.leaf(0, 0, &parameters, &mut no_hook());
     let gradient = leaf.gradient.expect("a finite leaf");
-    for (index, span) in update::spans(&plan).into_iter().enumerate() {
-        let square: f64 = gradient[span.clone()].iter().map(|g| f64::from(*g).powi(2)).sum();
-        // A step along the tensor's own gradient that moves the loss by about 0.01 each way.
-        let step = (0.01 / square) as f32;
-        let loss = |sign: f32| {
-            let mut moved = parameters.clone();
-            for i in span.clone() {
-                moved[i] += sign * step * gradient[i];
-            }
-            f64::from(session.leaf(0, 0, &moved, &mut no_hook()).loss)
-        };
-        let name = &plan.parameters[index].name;
-        // The bias of the keys has no slope: a constant added to every score changes no softmax. It shares a
-        // tensor with those of queries and values, which have one.
-        assert!(square > 0.0, "{name}: no gradient");
-        let slope = (loss(1.0) - loss(-1.0)) / (2.0 * f64::from(step));
-        assert!((slope / square - 1.0).abs() < 0.05, "{name}: slope {slope:e}, gradient {square:e}");
-    }
+    // A step along the tensor's own gradient that moves the loss by about 0.01 each way.
+    assert_slopes(&plan, &session, &parameters, &gradient, |square| 0.01 / square);
 }
 
 #[test]

@@ -67,7 +67,7 @@ fn a_snapshot_has_the_names_and_places_that_other_readers_expect() {
         offsets[0].as_u64().expect("a number") as usize..offsets[1].as_u64().expect("a number") as usize
     };
     let words = |name: &str| rest[place(name)].to_vec();
-    let wpe = step::update::spans(&plan)[1].clone();
+    let wpe = step::state::spans(&plan.parameters)[1].clone();
     let bytes_of = |words: &[f32]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
     assert_eq!(words("transformer.wpe.weight"), bytes_of(&state.parameters[wpe.clone()]));
     assert_eq!(words("adamw.m.transformer.wpe.weight"), bytes_of(&state.first_moment[wpe.clone()]));

@@ -62,7 +62,9 @@ pub fn products(backend: Backend, threads: usize, shape: &Shape) -> (f64, Vec<Pr
     wanted.push(("head forward".into(), [n, v, c], Form::RightTransposed, 1.0));
     wanted.push(("head input".into(), [n, c, v], Form::Plain, 1.0));
     wanted.push(("head weight".into(), [v, c, n], Form::LeftTransposed, 1.0));
-    let mut peak = fma_peak(backend, threads);
+    let clock = Instant::now();
+    let measure = || fma_peak(backend, threads, || clock.elapsed().as_secs_f64());
+    let mut peak = measure();
     let mut products = Vec::new();
     for (name, [rows, columns, inner], form, times) in wanted {
         let a = painted(rows * inner);
@@ -78,7 +80,7 @@ pub fn products(backend: Backend, threads: usize, shape: &Shape) -> (f64, Vec<Pr
         };
         let mut best = f64::INFINITY;
         for _ in 0..TRIES {
-            peak = peak.max(fma_peak(backend, threads));
+            peak = peak.max(measure());
             let start = Instant::now();
             matmul(backend, left, right, inner, columns, &mut out);
             best = best.min(start.elapsed().as_secs_f64());

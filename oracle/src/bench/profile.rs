@@ -2,7 +2,8 @@
 //!
 //! The hook that sees every output right after it is made notes the time: nothing in `step` knows a clock.
 
-use schemas::plan::{Kind, Operation, Plan};
+use crate::explain::cost::macs;
+use schemas::plan::{Kind, Plan};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::time::Instant;
@@ -58,24 +59,14 @@ impl Profile {
     pub fn outside(&self, plan: &Plan, rate: f64) -> f64 {
         let products: f64 =
             self.kinds.iter().filter(|(kind, _)| is_product(kind)).map(|(_, seconds)| seconds).sum();
-        let attention: f64 = plan.operations.iter().map(|operation| attention_flops(plan, operation)).sum();
-        1.0 - (products + attention / rate) / self.seconds
+        let in_attention =
+            plan.operations.iter().filter(|operation| operation.kind.name().contains("attention"));
+        let attention: u64 = in_attention.map(|operation| 2 * macs(plan, operation)).sum();
+        1.0 - (products + attention as f64 / rate) / self.seconds
     }
 }
 
 /// Linear layers and the head, forward and backward, but not the sums for their biases.
 fn is_product(kind: &str) -> bool {
     (kind.starts_with("linear") || kind.starts_with("project")) && !kind.ends_with("bias")
-}
-
-/// The products inside attention: 2 forward and 5 backward over the causal half.
-fn attention_flops(plan: &Plan, operation: &Operation) -> f64 {
-    let d = &plan.dimensions;
-    let pairs = d.batch * d.time * (d.time + 1) / 2 * d.query_width();
-    let products = match operation.kind {
-        Kind::Attention | Kind::GroupedAttention => 2,
-        Kind::AttentionBackward | Kind::GroupedAttentionBackward => 5,
-        _ => 0,
-    };
-    (2 * products * pairs) as f64
 }

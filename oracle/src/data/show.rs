@@ -3,8 +3,8 @@
 use client::output::printable;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
-use step::tokens::Stream;
 use step::tokens::tokenizer::Tokenizer;
+use step::tokens::{Shard, Stream};
 use verify::window::Sequence;
 
 /// Tokens of a sequence that are shown to people.
@@ -46,13 +46,15 @@ impl Shown {
     /// The same, with the files that its tokens come from.
     pub fn located(mut self, stream: &Stream, time: u64) -> Shown {
         let (first, last) = (self.sequence.window * time, self.sequence.window * time + time);
-        let mut place = first;
-        while let Some(shard) = stream.shard_of(place).filter(|_| place <= last) {
-            let end = (last + 1).min(shard.first + shard.tokens);
+        let part = |shard: &Shard| {
             let name = printable(&shard.path.to_string_lossy());
-            self.from.push((name, place - shard.first, end - 1 - shard.first));
-            place = end;
-        }
+            (
+                name,
+                first.max(shard.first) - shard.first,
+                last.min(shard.first + shard.tokens - 1) - shard.first,
+            )
+        };
+        self.from = stream.shards_of(first..=last).iter().map(part).collect();
         self
     }
 

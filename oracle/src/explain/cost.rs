@@ -68,7 +68,7 @@ impl Cost {
 }
 
 /// Multiply-accumulates of one operation of a leaf. Attention counts the pairs it computes, half of T x T.
-fn macs(plan: &Plan, operation: &Operation) -> u64 {
+pub fn macs(plan: &Plan, operation: &Operation) -> u64 {
     let d = &plan.dimensions;
     let elements = |operand: Operand| plan.elements(operand);
     let pairs = d.batch * d.time * (d.time + 1) / 2 * d.query_width();

@@ -93,11 +93,6 @@ impl Vector for Avx2 {
     }
 
     #[inline(always)]
-    fn sub(self, other: Self) -> Self {
-        unsafe { Avx2(_mm256_sub_ps(self.0, other.0)) }
-    }
-
-    #[inline(always)]
     fn mul(self, other: Self) -> Self {
         unsafe { Avx2(_mm256_mul_ps(self.0, other.0)) }
     }

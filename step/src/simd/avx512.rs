@@ -103,11 +103,6 @@ impl Vector for Avx512 {
     }
 
     #[inline(always)]
-    fn sub(self, other: Self) -> Self {
-        unsafe { Avx512(_mm512_sub_ps(self.0, other.0)) }
-    }
-
-    #[inline(always)]
     fn mul(self, other: Self) -> Self {
         unsafe { Avx512(_mm512_mul_ps(self.0, other.0)) }
     }

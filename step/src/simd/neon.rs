@@ -58,11 +58,6 @@ impl Vector for Neon {
     }
 
     #[inline(always)]
-    fn sub(self, other: Self) -> Self {
-        unsafe { Neon(vsubq_f32(self.0, other.0), vsubq_f32(self.1, other.1)) }
-    }
-
-    #[inline(always)]
     fn mul(self, other: Self) -> Self {
         unsafe { Neon(vmulq_f32(self.0, other.0), vmulq_f32(self.1, other.1)) }
     }

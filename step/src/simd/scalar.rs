@@ -62,11 +62,6 @@ impl Vector for Scalar {
     }
 
     #[inline(always)]
-    fn sub(self, other: Self) -> Self {
-        self.each(other, |a, b| a - b)
-    }
-
-    #[inline(always)]
     fn mul(self, other: Self) -> Self {
         self.each(other, |a, b| a * b)
     }

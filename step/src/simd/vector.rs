@@ -48,10 +48,6 @@ pub trait Vector: Copy {
     fn prefetch(_word: Option<&f32>) {}
     /// self + other.
     fn add(self, other: Self) -> Self;
-    /// self - other.
-    // The operations are one set, whichever of them the kernels need at the moment.
-    #[allow(dead_code)]
-    fn sub(self, other: Self) -> Self;
     /// self * other.
     fn mul(self, other: Self) -> Self;
     /// self / other.

@@ -2,6 +2,7 @@
 //! written.
 
 use super::WrongSnapshot;
+use crate::state::words_of;
 use schemas::plan::Parameter;
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
@@ -107,11 +108,6 @@ pub fn read(file: &mut File) -> Result<(Header, Body), WrongSnapshot> {
     file.read_exact(&mut text)?;
     let start = LENGTH_BYTES + header_bytes;
     Ok((serde_json::from_slice(&text)?, Body { start, bytes: file_bytes - start }))
-}
-
-/// How many words a parameter holds.
-pub fn words_of(parameter: &Parameter) -> usize {
-    parameter.shape.iter().product::<u64>() as usize
 }
 
 /// Every tensor of a snapshot in file order.

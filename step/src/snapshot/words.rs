@@ -20,16 +20,6 @@ pub enum Source {
 }
 
 impl Source {
-    /// A source that reads.
-    pub fn read(file: File) -> Source {
-        Source::Read(file)
-    }
-
-    /// A source that maps.
-    pub fn mapped(file: File) -> Source {
-        Source::Mapped(file)
-    }
-
     /// `count` words from byte `start` on.
     pub fn words(&self, start: u64, count: usize) -> io::Result<Vec<f32>> {
         let mut words = vec![0.0_f32; count];

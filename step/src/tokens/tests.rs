@@ -82,7 +82,7 @@ fn shards_are_joined_in_the_order_given_and_know_their_places() {
     let places: Vec<(&str, u64, u64)> =
         stream.shards.iter().map(|shard| (shard.path.to_str().unwrap(), shard.first, shard.tokens)).collect();
     assert_eq!(places, [("two", 0, 1), ("one", 1, 2), ("three", 3, 4), ("two", 7, 1)]);
-    let of = |place| stream.shard_of(place).map(|shard| shard.first);
+    let of = |place| stream.shards_of(place..=place).first().map(|shard| shard.first);
     assert_eq!([0, 1, 2, 3, 6, 7, 8].map(of), [Some(0), Some(1), Some(1), Some(3), Some(3), Some(7), None]);
 }
 

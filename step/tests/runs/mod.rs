@@ -6,9 +6,11 @@
 use schemas::config::Config;
 use schemas::plan::Plan;
 use step::checksum::checksum_u32;
+use step::execute::no_hook;
 use step::init::initial_parameters;
 use step::plan::derive;
-use step::state::State;
+use step::session::Session;
+use step::state::{State, spans};
 
 /// What a test varies.
 #[derive(Clone, Copy)]
@@ -142,4 +144,32 @@ pub fn run(size: Size) -> (Plan, Vec<u32>) {
 /// The state before step 0.
 pub fn first_state(plan: &Plan) -> State {
     State::fresh(initial_parameters(plan, 5, 0.05))
+}
+
+/// The gradient of leaf 0 is, for every parameter tensor, the slope of its loss along that gradient: `way` gives how
+/// far to go, as a multiple of the gradient, from the gradient's square.
+pub fn assert_slopes(
+    plan: &Plan,
+    session: &Session,
+    parameters: &[f32],
+    gradient: &[f32],
+    way: impl Fn(f64) -> f64,
+) {
+    for (span, parameter) in spans(&plan.parameters).into_iter().zip(&plan.parameters) {
+        let square: f64 = gradient[span.clone()].iter().map(|g| f64::from(*g).powi(2)).sum();
+        let step = way(square) as f32;
+        let loss = |sign: f32| {
+            let mut moved = parameters.to_vec();
+            for i in span.clone() {
+                moved[i] += sign * step * gradient[i];
+            }
+            f64::from(session.leaf(0, 0, &moved, &mut no_hook()).loss)
+        };
+        let name = &parameter.name;
+        // The bias of a GPT-2's keys has no slope: a constant added to every score changes no softmax. It shares a
+        // tensor with those of queries and values, which have one.
+        assert!(square > 0.0, "{name}: no gradient");
+        let slope = (loss(1.0) - loss(-1.0)) / (2.0 * f64::from(step));
+        assert!((slope / square - 1.0).abs() < 0.05, "{name}: slope {slope:e}, gradient {square:e}");
+    }
 }

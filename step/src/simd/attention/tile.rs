@@ -37,6 +37,28 @@ macro_rules! of_rows {
     };
 }
 
+/// Calls a tile's function, as `function(row, column, ...)`, over `rows` rows of `pitch` words: two registers wide
+/// where they fit, one at the end of a row.
+macro_rules! in_tiles {
+    ($vector:ident, $rows:expr, $pitch:expr, $function:ident($($argument:expr),*)) => {
+        let mut row = 0;
+        while row < $rows {
+            let tile_rows = next_rows::<$vector>($rows - row);
+            let mut c = 0;
+            while c < $pitch {
+                if c + 2 * $vector::LANES <= $pitch {
+                    of_rows!(tile_rows, $function::<$vector, 2>(row, c, $($argument),*));
+                    c += 2 * $vector::LANES;
+                } else {
+                    of_rows!(tile_rows, $function::<$vector, 1>(row, c, $($argument),*));
+                    c += $vector::LANES;
+                }
+            }
+            row += tile_rows;
+        }
+    };
+}
+
 /// Words from column c on, W registers.
 #[inline(always)]
 fn load_line<V: Vector, const W: usize>(line: &[f32], c: usize) -> [V; W] {
@@ -183,30 +205,15 @@ fn score_tile<V: Vector, const R: usize, const W: usize>(
 /// factors: [keys, QUERIES]; rows: [keys, pitch]; out: [queries, pitch].
 #[inline(always)]
 pub fn over_keys<V: Vector>(corner: Corner, factors: &[Scores], rows: &[f32], pitch: usize, out: &mut [f32]) {
-    let queries = corner.query_end - corner.query;
-    let mut t = 0;
-    while t < queries {
-        let tile_rows = next_rows::<V>(queries - t);
-        let mut c = 0;
-        while c < pitch {
-            if c + 2 * V::LANES <= pitch {
-                of_rows!(tile_rows, key_tile::<V, 2>(corner, t, c, factors, rows, pitch, out));
-                c += 2 * V::LANES;
-            } else {
-                of_rows!(tile_rows, key_tile::<V, 1>(corner, t, c, factors, rows, pitch, out));
-                c += V::LANES;
-            }
-        }
-        t += tile_rows;
-    }
+    in_tiles!(V, corner.query_end - corner.query, pitch, key_tile(corner, factors, rows, pitch, out));
 }
 
 /// Queries t to t + R of the block, W registers of columns.
 #[inline(always)]
 fn key_tile<V: Vector, const R: usize, const W: usize>(
-    corner: Corner,
     t: usize,
     c: usize,
+    corner: Corner,
     factors: &[Scores],
     rows: &[f32],
     pitch: usize,
@@ -240,30 +247,15 @@ pub fn over_queries<V: Vector>(
     pitch: usize,
     out: &mut [f32],
 ) {
-    let keys = corner.key_end - corner.key;
-    let mut u = 0;
-    while u < keys {
-        let tile_rows = next_rows::<V>(keys - u);
-        let mut c = 0;
-        while c < pitch {
-            if c + 2 * V::LANES <= pitch {
-                of_rows!(tile_rows, query_tile::<V, 2>(corner, u, c, factors, rows, pitch, out));
-                c += 2 * V::LANES;
-            } else {
-                of_rows!(tile_rows, query_tile::<V, 1>(corner, u, c, factors, rows, pitch, out));
-                c += V::LANES;
-            }
-        }
-        u += tile_rows;
-    }
+    in_tiles!(V, corner.key_end - corner.key, pitch, query_tile(corner, factors, rows, pitch, out));
 }
 
 /// Keys u to u + R of the panel, W registers of columns.
 #[inline(always)]
 fn query_tile<V: Vector, const R: usize, const W: usize>(
-    corner: Corner,
     u: usize,
     c: usize,
+    corner: Corner,
     factors: &[Scores],
     rows: &[f32],
     pitch: usize,
