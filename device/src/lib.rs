@@ -9,6 +9,8 @@ pub mod job;
 pub mod checkpoint;
 
 pub mod backend;
+pub mod machine;
+pub mod kernels;
 pub mod simulated;
 
 pub mod checksum;

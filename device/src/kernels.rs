@@ -1,0 +1,16 @@
+//! The kernels' source: one text for OpenCL C and CUDA C++, compiled on the machine that runs it.
+
+use sha2::{Digest as _, Sha256};
+
+/// The files in the order in which they are compiled, as one text: name and content.
+pub const FILES: &[(&str, &str)] = &[("portable.cl", include_str!("../kernels/portable.cl"))];
+
+/// The whole text.
+pub fn source() -> String {
+    FILES.iter().map(|(_, text)| *text).collect::<Vec<_>>().join("\n")
+}
+
+/// SHA-256 of the whole text, in hexadecimal: which kernels a receipt was made with.
+pub fn digest() -> String {
+    Sha256::digest(source().as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+}
