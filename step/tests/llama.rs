@@ -167,14 +167,16 @@ fn a_token_embedding_is_a_copy() {
 fn sgd_follows_the_text() {
     for nesterov in [false, true] {
         let c = SgdConstants { momentum: 0.9, nesterov, rate: 3e-2, decay: 0.01 };
-        let (g, p, m) = (inputs::adversarial(100, 53), painted(100, 54), painted(100, 55));
-        let (mut new_p, mut new_m) = (p.clone(), m.clone());
-        sgd(c, 0.25, &g, &mut new_p, &mut new_m);
-        for i in 0..100 {
-            let decayed = c.decay.mul_add(p[i], g[i] * 0.25);
-            let want_m = c.momentum.mul_add(m[i], decayed);
-            let upd = if nesterov { c.momentum.mul_add(want_m, decayed) } else { want_m };
-            assert_bits(&[new_p[i], new_m[i]], &[(-c.rate).mul_add(upd, p[i]), want_m], "sgd");
+        for g in inputs::both(400, 53) {
+            let (p, m) = (painted(400, 54), painted(400, 55));
+            let (mut new_p, mut new_m) = (p.clone(), m.clone());
+            sgd(c, 0.25, &g, &mut new_p, &mut new_m);
+            for i in 0..400 {
+                let decayed = c.decay.mul_add(p[i], g[i] * 0.25);
+                let want_m = c.momentum.mul_add(m[i], decayed);
+                let upd = if nesterov { c.momentum.mul_add(want_m, decayed) } else { want_m };
+                assert_bits(&[new_p[i], new_m[i]], &[(-c.rate).mul_add(upd, p[i]), want_m], "sgd");
+            }
         }
     }
 }
@@ -222,6 +224,19 @@ fn a_group_has_its_own_rate_and_decay_and_no_group_is_empty() {
     assert_eq!(last(0).decay, ((1.0 - (1e-2_f64 * 0.5) * 0.2) as f32).to_bits());
     assert_eq!(last(1).decay, ((1.0 - 1e-2_f64 * 0.1) as f32).to_bits());
     assert_eq!((plan.update.groups.len(), last(2).decay), (3, 1.0_f32.to_bits()));
+
+    // Of two groups that match a name the first has it.
+    let second = "\n[[optimizer.groups]]\nmatch = [\"model.norm.*\", \"*q_proj*\"]\nweight_decay = 0.0\n";
+    let (plan, _) = run_of(&(llama_toml() + group + second));
+    let of =
+        |part: &str| plan.parameters.iter().find(|parameter| parameter.name.contains(part)).unwrap().group;
+    assert_eq!(["model.norm", "q_proj", "k_proj"].map(of), [0, 1, 2]);
+
+    // A velocity that does not decay has no end.
+    let momentum = |value: &str| Config::from_toml(&with_sgd(false).replace("momentum = 0.9", value));
+    assert!(momentum("momentum = 0.999999").is_ok() && momentum("momentum = 1.0").is_err());
+    let many = |count: usize| Config::from_toml(&(llama_toml() + &group.repeat(count)));
+    assert!(many(14).is_ok() && many(15).is_err(), "a plan has two more groups, 16 in all");
 
     let empty = group.replace("*norm*", "*nrom*").replace("lm_head", "head");
     let config = Config::from_toml(&(llama_toml() + &empty)).expect("a config");

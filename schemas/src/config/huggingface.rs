@@ -188,6 +188,11 @@ mod tests {
                 "\"rope_scaling\": {\"type\": \"linear\"}",
                 "model.rope_scaling: expected null",
             ),
+            (
+                "\"rope_theta\": 500000",
+                "\"rope_parameters\": {\"rope_theta\": 500000, \"rope_type\": \"llama3\"}",
+                "model.rope_parameters: expected rope_theta and rope_type \"default\"",
+            ),
             ("\"pretraining_tp\": 1", "\"pretraining_tp\": 2", "model.pretraining_tp: expected 1"),
             (
                 "\"attention_dropout\": 0.0",

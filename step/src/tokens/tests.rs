@@ -286,6 +286,10 @@ fn texts_that_cannot_be_encoded_are_refused_with_the_place() {
     assert_eq!(gpt2(spaces.as_bytes()).unwrap(), file.encode(&spaces).unwrap());
     assert_eq!(file.encode(&spaces).unwrap().last(), Some(&269));
     assert_eq!(gpt2(spaces.replace('c', "\n").as_bytes()), Err(WrongTokens::Spaces { at: 2 }));
+    // The place is one of the file, also where blocks have gone before.
+    let late = "word ".repeat(BLOCK_BYTES / 2);
+    let refused = gpt2(format!("{late}b{} ", " ".repeat(SPACES_MAX)).as_bytes());
+    assert_eq!(refused, Err(WrongTokens::Spaces { at: late.len() as u64 + 1 }));
     let word = "a".repeat(UNCUT_BYTES_MAX + 2 * BLOCK_BYTES);
     assert_eq!(gpt2(word.as_bytes()), Err(WrongTokens::Uncut { at: 0 }));
     // What a tokenizer.json has no token for, and no unknown token either, is left out by the library; nothing is left.
@@ -403,6 +407,7 @@ fn a_tokenizer_json_is_cut_only_where_its_parts_are_known() {
         cut("/normalizer", json!({"type": "NFKC"})),
         cut("/pre_tokenizer", json!({"type": "Whitespace"})),
         cut("/pre_tokenizer/pretokenizers/0/behavior", json!("Removed")),
+        cut("/pre_tokenizer/pretokenizers/0/invert", json!(true)),
         cut("/pre_tokenizer/pretokenizers/0/pattern/Regex", json!("\\s+")),
         cut("/pre_tokenizer/pretokenizers/1/use_regex", json!(true)),
         cut("/pre_tokenizer/pretokenizers/1/add_prefix_space", json!(true)),
