@@ -109,6 +109,10 @@ fn a_changed_header_is_refused_by_what_is_wrong() {
         matches!(with(r#""format":"pt""#, r#""other":"pt""#), Extra(name) if name == "__metadata__.other")
     );
     assert!(matches!(with(r#""step":"1""#, r#""step":"1","step":"2""#), Extra(_)));
+    assert!(matches!(with(r#""format":"pt","#, ""), Format(None)));
+    assert!(matches!(with(r#""format":"pt""#, r#""format":"np""#), Format(Some(text)) if text == "np"));
+    let twice = with(r#""format":"pt""#, r#""format":"pt","format":"pt""#);
+    assert!(matches!(twice, Extra(name) if name == "__metadata__.format"));
     assert!(matches!(with(r#""dtype":"F32","#, r#""dtype":"F32","more":1,"#), Json(_)));
     assert!(matches!(with("{\"__metadata__\"", "[\"__metadata__\""), Json(_)));
     let extra = r#"{"x":{"dtype":"F32","shape":[0],"data_offsets":[0,0]},"__metadata__""#;
@@ -145,6 +149,29 @@ fn a_file_cut_anywhere_or_with_more_is_refused() {
             matches!(refusal(folder.path(), &plan, &hostile), HeaderLength { found, .. } if found == length)
         );
     }
+}
+
+#[test]
+fn a_header_longer_than_the_limit_is_not_read_though_the_file_holds_it() {
+    let (plan, _) = run(SMALL);
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("long.safetensors");
+    let length = (8 << 20) + 1_u64;
+    std::fs::write(&path, length.to_le_bytes()).expect("written");
+    std::fs::File::options().write(true).open(&path).expect("a file").set_len(9 << 20).expect("longer");
+    let wrong = snapshot::read(&path, &plan.parameters).expect_err("too long").source;
+    let limit = WrongSnapshot::HeaderLength { limit: length - 1, found: length };
+    assert_eq!(wrong.to_string(), limit.to_string());
+}
+
+#[test]
+fn saved_steps_are_numbers_in_order() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for name in ["step-000010", "step-1000000", "step-000002", "step-x", "other-000001"] {
+        std::fs::write(folder.path().join(name).with_extension("safetensors"), "").expect("written");
+        std::fs::write(folder.path().join(name).with_extension("digest"), "").expect("written");
+    }
+    assert_eq!(snapshot::saved_steps(folder.path()), [2, 10, 1_000_000]);
 }
 
 #[test]
