@@ -269,6 +269,16 @@ fn every_check_of_a_proof_can_fail() {
     assert!(matches!(checked(&moved, &other), Err(WindowError::Window { .. })));
 }
 
+/// As many chunks as a proof holds, and one more: told before a byte of the data is looked at.
+#[test]
+fn a_leaf_over_too_many_chunks_has_no_proof() {
+    let (_shop, data) = shop([1000, 700, 3001]);
+    let apart = |chunks: u64| (0..chunks).map(|chunk| chunk * 64).collect::<Vec<_>>();
+    assert_eq!(chunks_of(&apart(8193), 16).len(), 8193);
+    let refused = prove(&data.plan, &[], 0, 0, apart(8193)).unwrap_err().to_string();
+    assert!(refused.ends_with("lie in 8193 chunks of 1024 tokens, a proof holds at most 8192"), "{refused}");
+}
+
 #[test]
 fn data_that_is_wrong_stops_every_command_with_the_file_and_the_place() {
     let (shop, _) = shop([100, 100, 100]);

@@ -193,6 +193,16 @@ fn a_plan_is_derived_the_same_twice_and_survives_its_encoding() {
     let tied = llama_toml().replace("hidden_act", "tie_word_embeddings = true\nhidden_act");
     assert_eq!(run_of(&tied).0.parameters.len(), plan.parameters.len() - 1);
     let state = first_state(&plan);
+    for (parameter, span) in plan.parameters.iter().zip(spans(&plan.parameters)) {
+        let square: f32 = state.parameters[span.clone()].iter().map(|x| x * x).sum();
+        let spread = (square / span.len() as f32).sqrt();
+        // Every matrix has the spread asked for, those back into the residual stream too.
+        assert!(
+            parameter.shape.len() == 1 || (0.045..0.055).contains(&spread),
+            "{} {spread}",
+            parameter.name
+        );
+    }
     let norm = spans(&plan.parameters)[1].clone();
     assert!(state.parameters[norm].iter().all(|gain| gain.to_bits() == 1.0_f32.to_bits()));
 }
@@ -208,6 +218,11 @@ fn the_largest_llama_has_a_plan_and_too_long_tables_have_none() {
         .replace("length = 11", "length = 1048576")
         .replace("max_position_embeddings = 16", "max_position_embeddings = 1048576");
     assert_eq!(of(&long), Err(PlanError::TooManyConstants { found: 4 * 10 * (1 << 20) + 8 * 3 * 60 }));
+    // As many steps as a list may have take more bytes than all lists together.
+    let steps = |count: u64| of(&llama_toml().replace("steps = 60", &format!("steps = {count}")));
+    let found = 4 * 10 * 11 + 8 * 3 * (1 << 20);
+    assert_eq!(steps(1 << 20), Err(PlanError::TooManyConstants { found }));
+    assert_eq!(steps((1 << 20) + 1), Err(PlanError::TooManySteps { found: (1 << 20) + 1 }));
 }
 
 #[test]
@@ -242,6 +257,24 @@ fn a_group_has_its_own_rate_and_decay_and_no_group_is_empty() {
     let config = Config::from_toml(&(llama_toml() + &empty)).expect("a config");
     let refused = derive(&config, 2000, Checksum([0; 32])).expect_err("nothing is called so");
     assert!(matches!(&refused, PlanError::EmptyGroup { patterns } if patterns[0] == "*nrom*"), "{refused}");
+}
+
+#[test]
+fn what_a_group_leaves_out_is_the_optimizers() {
+    let bare = "\n[[optimizer.groups]]\nmatch = [\"*norm*\"]\n";
+    let (plan, _) = run_of(&(llama_toml() + bare));
+    let settings = plan.update.groups[0][1];
+    assert_eq!(settings.learning_rate, 1e-2_f32.to_bits());
+    assert_eq!(settings.decay, ((1.0 - 1e-2_f64 * 0.1) as f32).to_bits());
+    let said = run_of(&(llama_toml() + bare + "learning_rate_factor = 1.0\nweight_decay = 0.1\n")).0;
+    assert_eq!(said.digest(), plan.digest(), "what is said or left out is one config");
+    assert_ne!(run_of(&(llama_toml() + bare + "weight_decay = 0.0\n")).0.digest(), plan.digest());
+    // What SGD adds to a gradient does not follow the rate.
+    let sgd = run_of(&with_sgd(false)).0;
+    assert!(sgd.update.groups[0].iter().all(|step| step.decay == 1e-4_f32.to_bits()));
+    // No clipping is a clip that nothing reaches.
+    let free = run_of(&llama_toml().replace("clip = 1.0\n", "")).0;
+    assert_eq!(free.update.clip, f32::INFINITY.to_bits());
 }
 
 /// The mean loss of each of `count` steps.
