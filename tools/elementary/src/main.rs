@@ -8,9 +8,9 @@
 //!
 //! usage: elementary [--every N] [FUNCTION...]
 //!
-//! The functions are exp, log, tanh, gelu, gelu-backward, silu, silu-backward and silu-backward-up. With `--every N` only
-//! the bit patterns divisible by N are taken, and the last of each 65536. For N a power of two up to 65536 the first and
-//! the last pattern of each exponent are among them.
+//! The functions are exp, log, tanh, gelu, gelu-backward, silu, silu-backward and silu-backward-up. With `--every N`
+//! only the bit patterns divisible by N are taken, and the last of each 65536. For N a power of two up to 65536 the
+//! first and the last pattern of each exponent are among them.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
