@@ -92,6 +92,9 @@ pub enum WrongSnapshot {
         /// What the file holds.
         found: u64,
     },
+    /// Another format than is written, or none.
+    #[error("expected format \"pt\" in the metadata, found {0:?}")]
+    Format(Option<String>),
     /// No step, or not a number.
     #[error("expected a step number in the metadata, found {0:?}")]
     Step(Option<String>),
