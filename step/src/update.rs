@@ -34,7 +34,8 @@ pub fn global_norm(backend: Backend, plan: &Plan, gradient: &[f32]) -> f32 {
     norm_of(&kernels::square_sums(backend, &tensors))
 }
 
-/// Whether the tree's root is the reduced gradient, bit for bit: a product with 1 is the other factor (a NaN stays one).
+/// Whether the tree's root is the reduced gradient, bit for bit: a product with 1 is the other factor, and a NaN stays
+/// one.
 pub fn root_is_reduced(plan: &Plan) -> bool {
     plan.update.inverse_leaves == 1.0_f32.to_bits()
 }

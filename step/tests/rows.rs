@@ -99,6 +99,7 @@ fn another_order_gives_other_bits_on_every_backend() {
         let x = painted(3000 * 2, 50);
         assert_ne!(sums(&x, 2), sums(&x, 1), "{backend}: rows of another length");
         assert_ne!(sums(&x, 2), clip::square_sum_chunk(&x, 2).to_bits(), "{backend}: one chunk for all rows");
+        assert_eq!(kernels::square_sum(backend, &x, 2).to_bits(), sums(&x, 2), "{backend}: a tensor alone");
     }
 }
 
