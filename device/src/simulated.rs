@@ -6,6 +6,7 @@
 use crate::backend::{Backend, BackendError, Device, Given, Leaf, Subtree, TapHook};
 use schemas::receipt::DeviceFacts;
 use std::ops::Range;
+use step::buffer::Flat;
 use step::dispatch;
 use step::session::Session;
 use step::state::State;
@@ -52,9 +53,9 @@ impl Backend for Simulated {
         let session = session.map_err(|error| BackendError(error.to_string()))?;
         let state = State {
             step: 0,
-            parameters: given.state.parameters.clone(),
-            first_moment: given.state.first_moment.clone(),
-            second_moment: given.state.second_moment.clone(),
+            parameters: Flat::copied(&given.state.parameters),
+            first_moment: Flat::copied(&given.state.first_moment),
+            second_moment: Flat::copied(&given.state.second_moment),
         };
         Ok(Box::new(SimulatedDevice { session, state }))
     }
