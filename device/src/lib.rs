@@ -11,6 +11,7 @@ pub mod checkpoint;
 pub mod backend;
 pub mod machine;
 pub mod kernels;
+pub mod opencl;
 pub mod simulated;
 
 pub mod checksum;
