@@ -14,6 +14,7 @@ pub mod kernels;
 pub mod places;
 pub mod order;
 pub mod launches;
+pub mod opencl;
 pub mod simulated;
 
 pub mod checksum;
