@@ -11,6 +11,9 @@ pub mod checkpoint;
 pub mod backend;
 pub mod machine;
 pub mod kernels;
+pub mod places;
+pub mod order;
+pub mod launches;
 pub mod opencl;
 pub mod simulated;
 
