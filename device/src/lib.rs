@@ -14,6 +14,9 @@ pub mod kernels;
 pub mod places;
 pub mod order;
 pub mod launches;
+pub mod executor;
+pub mod selftest;
+pub mod devices;
 pub mod opencl;
 pub mod simulated;
 
