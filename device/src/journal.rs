@@ -201,7 +201,7 @@ impl Journal {
         &mut self,
         step: u64,
         plan: &Plan,
-        state: [&[f32]; 3],
+        state: &State,
         regular: bool,
     ) -> Result<(), JournalError> {
         assert_eq!(step, self.entries.len() as u64, "journal: a snapshot stands after the last record");
@@ -225,8 +225,7 @@ impl Journal {
             let _ = fs::remove_file(&part);
             return Err(system(&path)(error).into());
         }
-        let [p, m, v] = state.map(checksum_f32);
-        let digest = format!("{}\n", state_digest(step, p, m, v));
+        let digest = format!("{}\n", state.digest(step));
         // From here on the snapshot counts: without its digest it is none.
         let file = path.with_extension("digest");
         write_atomic(&file, digest.as_bytes(), 0o644).map_err(system(&file))?;

@@ -11,6 +11,13 @@ pub mod checkpoint;
 pub mod backend;
 pub mod machine;
 pub mod kernels;
+pub mod places;
+pub mod order;
+pub mod launches;
+pub mod executor;
+pub mod selftest;
+pub mod devices;
+pub mod opencl;
 pub mod simulated;
 
 pub mod checksum;

@@ -3,7 +3,6 @@
 
 use crate::backend::{Backend, BackendError, Given};
 use crate::checkpoint::{self, NoteError};
-use crate::checksum::Coefficients;
 use crate::fault::Faults;
 use crate::job::{Job, JobError, read_limited};
 use crate::journal::identity::Identity;
@@ -19,7 +18,6 @@ use crate::staging::{StagingError, check_place, parent_of, sync, system, write_a
 use schemas::attachment::{ATTACHMENT_BYTES_MAX, AttachmentName};
 use schemas::challenge::challenge;
 use schemas::digest::{Challenge, EntryDigest};
-use schemas::fold::FoldKey;
 use schemas::key::{PublicKey, SecretKey};
 use schemas::object::Object as _;
 use schemas::prediction::PREDICTION_STEPS_MAX;
@@ -257,15 +255,11 @@ pub fn run(
         Journal::open(&request.out, rank, job.run_id, &job.plan, &identity)
     };
     let journals = ranks.iter().zip(&keys).map(open).collect::<Result<Vec<_>, _>>()?;
-
-    let words = job.plan.parameter_count();
     let shared = Shared {
         job,
         devices,
         steps,
         challenge,
-        coefficients: &Coefficients::new(FoldKey::from(job.plan_digest), words),
-        keyed: &Coefficients::new(FoldKey::from(challenge), words),
         faults: &faults,
         traces: request.traces,
         snapshot_every: request.snapshot_every,
@@ -432,10 +426,11 @@ fn run_all(
     let job = shared.job;
     let mut ranks = Vec::new();
     for Ready { rank, links, journal, state } in ready {
-        let given =
-            Given { plan: &job.plan, tokens: &job.tokens, state: state.as_ref().unwrap_or(&job.state) };
-        let device = backend.open(given).map_err(|source| RunError::Start { rank: *rank, source })?;
-        ranks.push(Rank { shared, rank: *rank, links, device, journal });
+        let rank = *rank;
+        let state = state.as_ref().unwrap_or(&job.state);
+        let given = Given { rank, plan: &job.plan, tokens: &job.tokens, state };
+        let device = backend.open(given).map_err(|source| RunError::Start { rank, source })?;
+        ranks.push(Rank { shared, rank, links, device, journal });
     }
     let (progress, watched) = mpsc::channel();
     let ended: Vec<Result<Journal, RunError>> = std::thread::scope(|scope| {
@@ -502,7 +497,7 @@ fn receipt(
         devices: request.devices,
         rank,
         simulated: backend.simulated(),
-        facts: backend.facts(),
+        facts: backend.facts(rank),
         checkpoint: request.checkpoint.clone(),
         answer: account.answer,
         body: AttachmentName::of(&body),

@@ -105,7 +105,7 @@ fn append(
 }
 
 /// Writes the state of `plan` before `step`: parameters and moments, each flat. One state has one file.
-pub fn write(out: &mut impl Write, plan: &Plan, step: u64, state: [&[f32]; 3]) -> io::Result<()> {
+pub fn write(out: &mut impl Write, plan: &Plan, step: u64, state: &State) -> io::Result<()> {
     let mut header = format!("{{\"__metadata__\":{{\"format\":\"pt\",\"step\":\"{step}\"}}");
     let mut at = 0;
     for prefix in ["", "adamw.m.", "adamw.v."] {
@@ -124,7 +124,8 @@ pub fn write(out: &mut impl Write, plan: &Plan, step: u64, state: [&[f32]; 3]) -
     let length = header.len().next_multiple_of(8);
     out.write_all(&(length as u64).to_le_bytes())?;
     write!(out, "{header:<length$}")?;
-    for words in state.iter().flat_map(|words| words.chunks(1024)) {
+    let parts = [&state.parameters, &state.first_moment, &state.second_moment];
+    for words in parts.iter().flat_map(|words| words.chunks(1024)) {
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         out.write_all(&bytes)?;
     }
