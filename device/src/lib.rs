@@ -23,6 +23,7 @@ pub mod simulated;
 pub mod checksum;
 pub mod link;
 pub mod fault;
+pub mod journal;
 pub mod rank;
 
 pub mod keyfile;
@@ -31,5 +32,7 @@ pub mod run;
 
 pub mod estimate;
 pub mod progress;
+pub mod plot;
+pub mod logbook;
 pub mod report;
 pub mod cli;
