@@ -18,6 +18,12 @@ pub const FILES: &[(&str, &str)] = &[
     ("loss.cl", include_str!("../kernels/loss.cl")),
     ("embedding.cl", include_str!("../kernels/embedding.cl")),
     ("attention.cl", include_str!("../kernels/attention.cl")),
+    ("reduce.cl", include_str!("../kernels/reduce.cl")),
+    ("clip.cl", include_str!("../kernels/clip.cl")),
+    ("adamw.cl", include_str!("../kernels/adamw.cl")),
+    ("sgd.cl", include_str!("../kernels/sgd.cl")),
+    ("checksum.cl", include_str!("../kernels/checksum.cl")),
+    ("selftest.cl", include_str!("../kernels/selftest.cl")),
 ];
 
 /// The whole text.
