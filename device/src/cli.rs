@@ -43,7 +43,7 @@ pub enum Command {
     /// Run a job and write one receipt per device
     #[command(after_help = RUN_HELP)]
     Run(Run),
-    /// Show the backends of this build
+    /// Show the backends of this build, their devices, and which of these can run the profile exactly
     #[command(after_help = "Example:\n  device list --json")]
     List(Listing),
     /// Explain every fault that can be rehearsed
@@ -98,9 +98,12 @@ pub struct Run {
     /// Do something wrong on purpose, NAME:KEY=VALUE,...; may be repeated (see `device faults`)
     #[arg(long = "fault", value_name = "SPEC")]
     pub faults: Vec<String>,
-    /// What runs the arithmetic (see `device list`)
-    #[arg(long, value_name = "NAME", default_value = "simulated")]
-    pub backend: String,
+    /// What runs the arithmetic (see `device list`) [default: the first with a device that runs the profile exactly]
+    #[arg(long, value_name = "NAME")]
+    pub backend: Option<String>,
+    /// Build kernels that contract products and sums, to see the device refused
+    #[arg(long, hide = true)]
+    pub contracted: bool,
     /// Check the job and say what the run would need; run nothing
     #[arg(long)]
     pub dry_run: bool,
@@ -112,6 +115,9 @@ pub struct Run {
 /// Flags of `device list`.
 #[derive(Debug, Args)]
 pub struct Listing {
+    /// Build kernels that contract products and sums, to see every device refused
+    #[arg(long, hide = true)]
+    pub contracted: bool,
     /// Write JSON
     #[arg(long)]
     pub json: bool,

@@ -31,6 +31,8 @@ enum Failure {
     Run(#[from] RunError),
     #[error("backend {found:?} is not in this build, expected {expected}")]
     Backend { found: String, expected: String },
+    #[error("backend {name}: expected a device that runs the profile exactly, found none: {why}")]
+    Refused { name: &'static str, why: String },
     #[error("stdout: {0}")]
     Output(std::io::Error),
     #[error("signals: {0}")]
@@ -87,7 +89,7 @@ impl Failure {
             Failure::Run(RunError::Fault(_)) => {
                 Some("`device faults` explains every fault, `device faults --job DIR` lists the operations")
             }
-            Failure::Backend { .. } => Some("`device list` shows the backends"),
+            Failure::Backend { .. } | Failure::Refused { .. } => Some("`device list` shows the backends"),
             _ => None,
         }
     }
@@ -111,7 +113,7 @@ fn main() -> ExitCode {
     exit(match cli.command {
         Command::Run(flags) => run_job(flags),
         Command::List(flags) => {
-            let backends = backend::all(false);
+            let backends = backend::all(flags.contracted);
             let text = match flags.json {
                 true => format!("{:#}\n", report::backends_json(&backends)),
                 false => report::backends_text(&backends),
@@ -146,7 +148,6 @@ fn explain_faults(job: Option<&std::path::Path>, json: bool) -> Result<(), Failu
 }
 
 fn run_job(flags: Run) -> Result<(), Failure> {
-    let backend = named_backend(&flags.backend)?;
     let job = Job::read(&flags.job)?;
     let steps = flags.steps.unwrap_or(job.steps());
     job.check(steps, flags.devices)?;
@@ -159,6 +160,7 @@ fn run_job(flags: Run) -> Result<(), Failure> {
             false => report::estimate_text(&job, flags.devices, steps, &needs),
         });
     };
+    let backend = chosen_backend(flags.backend.as_deref(), flags.contracted)?;
     let checkpoint = read_limited(&challenge, CHECKPOINT_BYTES_MAX as u64).map_err(Failure::Challenge)?;
     let peers = |addresses| Peers {
         addresses,
@@ -207,9 +209,22 @@ fn listen_for_signals() -> Result<Arc<AtomicUsize>, Failure> {
     Ok(stop)
 }
 
-fn named_backend(name: &str) -> Result<Box<dyn Backend>, Failure> {
-    backend::named(name, false).ok_or_else(|| {
-        let names: Vec<_> = backend::all(false).iter().map(|backend| backend.name()).collect();
-        Failure::Backend { found: name.to_owned(), expected: names.join(" or ") }
-    })
+/// The backend of a name, or else the first that can run the profile exactly. One that cannot is refused here, before
+/// anything is written.
+fn chosen_backend(name: Option<&str>, contracted: bool) -> Result<Box<dyn Backend>, Failure> {
+    let all = || backend::all(contracted);
+    let backend = match name {
+        Some(name) => backend::named(name, contracted).ok_or_else(|| {
+            let names: Vec<_> = all().iter().map(|backend| backend.name()).collect();
+            Failure::Backend { found: name.to_owned(), expected: names.join(" or ") }
+        })?,
+        // The drill is about kernels, which the last of all, the simulated one, does not have.
+        None if contracted => all().swap_remove(0),
+        None => backend::first_fit(),
+    };
+    let refused = backend.devices().into_iter().map(|device| device.refused);
+    match refused.collect::<Option<Vec<String>>>() {
+        Some(why) => Err(Failure::Refused { name: backend.name(), why: why.join("; ") }),
+        None => Ok(backend),
+    }
 }

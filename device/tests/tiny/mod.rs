@@ -105,12 +105,16 @@ impl Tiny {
 
     /// A job of any number of steps.
     pub fn of_steps(steps: u64) -> Tiny {
-        let config =
-            Config::from_toml(&CONFIG.replace("steps = 4\n", &format!("steps = {steps}\n"))).unwrap();
-        let tokens: Vec<u32> = (0..400_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) % 40).collect();
+        let config = CONFIG.replace("steps = 4\n", &format!("steps = {steps}\n"));
+        let tokens = (0..400_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) % 40).collect();
+        Tiny::of(&Config::from_toml(&config).unwrap(), 1, tokens)
+    }
+
+    /// A job of another config over tokens of one's own, its first state drawn with a seed.
+    pub fn of(config: &Config, seed: u64, tokens: Vec<u32>) -> Tiny {
         let dataset = checksum_u32(&[tokens.len() as u64], &tokens);
-        let plan = step::plan::derive(&config, tokens.len() as u64, dataset).unwrap();
-        let state = State::fresh(initial_parameters(&plan, 1, config.model.initializer_range()));
+        let plan = step::plan::derive(config, tokens.len() as u64, dataset).unwrap();
+        let state = State::fresh(initial_parameters(&plan, seed, config.model.initializer_range()));
         let run = Run {
             name: config.name.clone(),
             profile: F32_FMA.id.into(),
