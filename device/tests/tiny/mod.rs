@@ -17,6 +17,7 @@ use schemas::run::{Run, Steps};
 use schemas::statement::{Payload, Statement};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use step::checksum::checksum_u32;
 use step::init::initial_parameters;
 use step::state::State;
@@ -99,9 +100,14 @@ impl Output {
 
 impl Tiny {
     pub fn new() -> Tiny {
-        let config = Config::from_toml(CONFIG).unwrap();
+        Tiny::of_steps(STEPS)
+    }
+
+    /// A job of any number of steps.
+    pub fn of_steps(steps: u64) -> Tiny {
+        let config = CONFIG.replace("steps = 4\n", &format!("steps = {steps}\n"));
         let tokens = (0..400_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) % 40).collect();
-        Tiny::of(&config, 1, tokens)
+        Tiny::of(&Config::from_toml(&config).unwrap(), 1, tokens)
     }
 
     /// A job of another config over tokens of one's own, its first state drawn with a seed.
@@ -166,7 +172,7 @@ impl Tiny {
             faults: faults.iter().map(|fault| fault.to_string()).collect(),
             alone: None,
             snapshot_every: 1,
-            stop: Arc::default(),
+            stop: Arc::new(AtomicUsize::new(usize::MAX)),
         }
     }
 
