@@ -11,11 +11,19 @@ pub mod checkpoint;
 pub mod backend;
 pub mod machine;
 pub mod kernels;
+pub mod places;
+pub mod order;
+pub mod launches;
+pub mod executor;
+pub mod selftest;
+pub mod devices;
+pub mod opencl;
 pub mod simulated;
 
 pub mod checksum;
 pub mod link;
 pub mod fault;
+pub mod journal;
 pub mod rank;
 
 pub mod keyfile;
@@ -24,5 +32,7 @@ pub mod run;
 
 pub mod estimate;
 pub mod progress;
+pub mod plot;
+pub mod logbook;
 pub mod report;
 pub mod cli;

@@ -12,7 +12,7 @@ fn device(tiny: &Tiny, words: &[&str]) -> Output {
     command.current_dir(tiny.folder.path()).args(words).output().unwrap()
 }
 
-const RUN: [&str; 11] = [
+const RUN: [&str; 13] = [
     "run",
     "--job",
     "job",
@@ -24,6 +24,8 @@ const RUN: [&str; 11] = [
     "out",
     "--devices",
     "2",
+    "--backend",
+    "simulated",
 ];
 
 fn run_with<'a>(more: &[&'a str]) -> Vec<&'a str> {
@@ -51,7 +53,7 @@ fn a_run_writes_receipts_and_says_what_it_did() {
     assert!(said.contains("out/receipt-1.cose") && said.contains("4 records"), "{said}");
     let (traces, rest): (Vec<_>, Vec<_>) =
         files(&tiny.path("out")).into_iter().partition(|name| name.starts_with("traces/"));
-    assert_eq!((traces.len() as u64, rest.len()), (tiny::STEPS * tiny::LEAVES, 4));
+    assert_eq!((traces.len() as u64, rest.len()), (tiny::STEPS * tiny::LEAVES, 6));
     assert!(tiny::read_receipt(&tiny.path("out"), 1).is_some());
     for rank in 0..2 {
         let key = tiny.path(&format!("keys/device-{rank}.key"));
@@ -139,8 +141,9 @@ fn what_is_wrong_is_said_with_a_hint_where_there_is_one() {
     refuse(&["run", "--job", "nowhere", "--devices", "2", "--dry-run"], "nowhere/run.cose");
     refuse(&["nonsense"], "nonsense");
     refuse(&run_with(&["--steps", "3..1"]), "such as 0..20");
-    refuse(&run_with(&["--backend", "cuda"]), "backend \"cuda\" is not in this build, expected simulated");
-    refuse(&run_with(&["--backend", "cuda"]), "device: hint: `device list`");
+    let on = |backend: &'static str| [&RUN[..RUN.len() - 1], &[backend]].concat();
+    refuse(&on("abacus"), "backend \"abacus\" is not in this build, expected ");
+    refuse(&on("abacus"), "device: hint: `device list`");
     refuse(&run_with(&["--fault", "bit-flip:device=9"]), "device: hint: `device faults`");
     refuse(&run_with(&["--fault", "nonsense"]), "corrupted-link");
     assert!(!tiny.path("out").exists() && !tiny.path("keys").exists());
@@ -179,15 +182,15 @@ fn what_is_mistaken_for_a_job_or_a_challenge_is_refused_with_a_hint() {
 }
 
 #[test]
-fn the_current_folder_is_no_place_for_output() {
+fn the_current_folder_can_take_the_output() {
     let tiny = Tiny::new();
     std::fs::create_dir(tiny.path("here")).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_device"));
     std::fs::write(tiny.path("challenge.note"), tiny::CHECKPOINT).unwrap();
     let words = "run --job ../job --challenge ../challenge.note --keys ../keys --devices 1 --out .";
     let output = command.current_dir(tiny.path("here")).args(words.split(' ')).output().unwrap();
-    assert_refused(&output, "expected the name of a folder that is not the current one");
-    assert!(!tiny.path("keys").exists());
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(tiny::read_receipt(&tiny.path("here"), 0).is_some());
 }
 
 #[test]
@@ -214,9 +217,11 @@ fn backends_and_faults_are_listed() {
         assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), ""), "{words:?}");
         text(&output.stdout).to_owned()
     };
-    assert!(said(&["list"]).starts_with("simulated: "));
+    let list = said(&["list"]);
+    assert!(list.contains("simulated: ") && list.contains("runs the profile exactly"), "{list}");
     let listed: serde_json::Value = serde_json::from_str(&said(&["list", "--json"])).unwrap();
-    assert_eq!(listed[0]["simulated"], true);
+    let simulated = listed.as_array().unwrap().iter().find(|one| one["name"] == "simulated").unwrap();
+    assert_eq!((&simulated["simulated"], &simulated["devices"][0]["exact"]), (&true.into(), &true.into()));
     let faults = said(&["faults"]);
     assert!(device::fault::FORMS.iter().all(|form| faults.contains(form.example)), "{faults}");
     let faults = said(&["faults", "--job", "job"]);
@@ -226,6 +231,30 @@ fn backends_and_faults_are_listed() {
     );
     let listed: serde_json::Value = serde_json::from_str(&said(&["faults", "--json"])).unwrap();
     assert_eq!(listed["faults"].as_array().unwrap().len(), device::fault::FORMS.len());
+}
+
+#[test]
+fn a_device_whose_kernels_contract_is_listed_as_refused_and_runs_nothing() {
+    let tiny = Tiny::new();
+    let why = "it contracts a product and a sum: (a * b) ";
+    let output = device(&tiny, &["list", "--contracted"]);
+    let list = text(&output.stdout);
+    assert!(list.contains(&format!("cannot run the profile exactly: {why}")), "{list}");
+    let output = device(&tiny, &["list", "--contracted", "--json"]);
+    let listed: serde_json::Value = serde_json::from_str(text(&output.stdout)).unwrap();
+    assert_eq!((&listed[0]["name"], &listed[0]["devices"][0]["exact"]), (&"opencl".into(), &false.into()));
+    assert!(listed[0]["devices"][0]["refused"].as_str().unwrap().starts_with(why), "{listed}");
+    // With the backend named, and with the one that would be taken.
+    let named = [&RUN[..RUN.len() - 1], &["opencl", "--contracted"]].concat();
+    let taken = [&RUN[..RUN.len() - 2], &["--contracted"]].concat();
+    for words in [named, taken] {
+        let output = device(&tiny, &words);
+        assert_refused(
+            &output,
+            &format!("backend opencl: expected a device that runs the profile exactly, found none: {why}"),
+        );
+        assert!(!tiny.path("out").exists() && !tiny.path("keys").exists());
+    }
 }
 
 #[test]

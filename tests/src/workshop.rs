@@ -179,12 +179,32 @@ impl Workshop {
     }
 
     /// Runs the job of `NAME/` on some devices into `NAME/OUT`.
+    ///
+    /// Their arithmetic is the simulated backend's unless `more` names another: tests run anywhere, and most are not about it.
     pub fn devices(&self, name: &str, count: u64, out: &str, more: &str) -> Ended {
+        let backend = if more.contains("--backend") { "" } else { "--backend simulated" };
         let arguments = format!(
-            "run --job {name}/job --challenge {name}/job/challenge.note --devices {count} --steps 0..3 --keys keys \
+            "run {backend} --job {name}/job --challenge {name}/job/challenge.note --devices {count} --steps 0..3 --keys keys \
              --out {name}/{out} {more}"
         );
         self.run("device", &arguments)
+    }
+
+    /// The same into `NAME/receipts`, each device a process of its own; what each said.
+    pub fn processes(&self, name: &str, count: u64, more: &str) -> Vec<Ended> {
+        // An address of the loopback that no other test's process has.
+        let id = std::process::id();
+        let host = format!("127.{}.{}.{}", 1 + (id >> 16) % 250, (id >> 8) % 256, 1 + id % 250);
+        let peers: Vec<String> = (0..count).map(|rank| format!("{host}:{}", 7300 + rank)).collect();
+        let peers = peers.join(",");
+        std::thread::scope(|scope| {
+            let one = |rank: u64| format!("--rank {rank} --peers {peers} --peer-timeout 120 {more}");
+            let ranks: Vec<_> = (0..count)
+                .map(one)
+                .map(|more| scope.spawn(move || self.devices(name, count, "receipts", &more)))
+                .collect();
+            ranks.into_iter().map(|rank| rank.join().expect("tests: a command is run")).collect()
+        })
     }
 
     /// Reconciles `NAME/` into `NAME.tally`.
