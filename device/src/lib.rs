@@ -11,6 +11,8 @@ pub mod checkpoint;
 pub mod backend;
 pub mod machine;
 pub mod kernels;
+pub mod nvrtc;
+pub mod cuda;
 pub mod simulated;
 
 pub mod checksum;
