@@ -225,15 +225,20 @@ impl Faults {
         }
     }
 
-    /// Changes the sum of a device's own leaves before its digest.
-    pub fn spoil_partial(&self, device: u64, now: u64, mut words: Vec<f32>) -> Vec<f32> {
-        for kind in self.of(device) {
-            match kind {
-                Kind::Partial { step, place } if *step == now => place.flip(&mut words),
-                _ => {}
-            }
-        }
-        words
+    /// Whether a tap's tensor is changed.
+    pub fn wants_tap(&self, device: u64, now: u64, its_leaf: u64, its_tap: usize) -> bool {
+        self.of(device).any(|kind| match kind {
+            Kind::Tap { step, leaf, tap, .. } => (*step, *leaf, *tap) == (now, its_leaf, its_tap),
+            _ => false,
+        })
+    }
+
+    /// Elements and bits of the sum of a device's own leaves that are flipped before its digest.
+    pub fn partial_flips(&self, device: u64, now: u64) -> Vec<(u64, u32)> {
+        self.flips(device, |kind| match kind {
+            Kind::Partial { step, place } if *step == now => Some(place),
+            _ => None,
+        })
     }
 
     /// Changes the bytes that arrive over a link.
@@ -249,26 +254,24 @@ impl Faults {
         }
     }
 
-    /// Changes the sum of two nodes before its digest.
-    pub fn spoil_sum(&self, device: u64, now: u64, its_level: usize, words: &mut [f32]) {
-        for kind in self.of(device) {
-            match kind {
-                Kind::Reduction { step, level, place } if (*step, *level) == (now, its_level) => {
-                    place.flip(words);
-                }
-                _ => {}
-            }
-        }
+    /// Elements and bits of the sum of two nodes that are flipped before its digest.
+    pub fn sum_flips(&self, device: u64, now: u64, its_level: usize) -> Vec<(u64, u32)> {
+        self.flips(device, |kind| match kind {
+            Kind::Reduction { step, level, place } if (*step, *level) == (now, its_level) => Some(place),
+            _ => None,
+        })
     }
 
-    /// Changes the new parameters before their digest.
-    pub fn spoil_parameters(&self, device: u64, now: u64, words: &mut [f32]) {
-        for kind in self.of(device) {
-            match kind {
-                Kind::Update { step, place } if *step == now => place.flip(words),
-                _ => {}
-            }
-        }
+    /// Elements and bits of the new parameters that are flipped before their digest.
+    pub fn update_flips(&self, device: u64, now: u64) -> Vec<(u64, u32)> {
+        self.flips(device, |kind| match kind {
+            Kind::Update { step, place } if *step == now => Some(place),
+            _ => None,
+        })
+    }
+
+    fn flips<'a>(&'a self, device: u64, place: impl Fn(&'a Kind) -> Option<&'a Place>) -> Vec<(u64, u32)> {
+        self.of(device).filter_map(place).map(|place| (place.element as u64, place.bit)).collect()
     }
 
     /// Makes up what a lying receipt says of a step: every bit of the trace roots and the partial, and the last bit

@@ -44,6 +44,29 @@ pub struct Build {
     pub staged: bool,
 }
 
+/// A device that may become a machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Its place among those of one kind.
+    pub place: usize,
+    /// What it says of itself.
+    pub facts: DeviceFacts,
+    /// How kernels are best built for it: [`Build::staged`].
+    pub staged: bool,
+}
+
+/// All devices of one kind.
+pub trait Machines: Sync {
+    /// What the kind is called: the backend's name.
+    fn name(&self) -> &'static str;
+
+    /// Those of this system. An error says why there is none.
+    fn devices(&self) -> Result<Vec<Found>, BackendError>;
+
+    /// The device at a place, with this crate's kernels.
+    fn open(&self, place: usize, build: Build) -> Result<Box<dyn Machine>, BackendError>;
+}
+
 /// A device with the kernels built for it.
 pub trait Machine: Send {
     /// What it says of itself.

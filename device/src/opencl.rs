@@ -8,7 +8,7 @@
 
 use crate::backend::BackendError;
 use crate::kernels;
-use crate::machine::{Argument, Buffer, Build, Launch, Machine};
+use crate::machine::{Argument, Buffer, Build, Found, Launch, Machine, Machines};
 use opencl3::command_queue::CommandQueue;
 use opencl3::context::Context;
 use opencl3::device::{CL_DEVICE_TYPE_ALL, CL_DEVICE_TYPE_CPU, CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT, Device};
@@ -26,15 +26,21 @@ use std::sync::{Arc, Mutex, OnceLock};
 /// Lines of a compiler's log that are shown.
 const LOG_LINES_MAX: usize = 12;
 
-/// A device of this system, by its place among all of them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
-    /// Its place: platform after platform, as the loader lists them.
-    pub place: usize,
-    /// What it says of itself.
-    pub facts: DeviceFacts,
-    /// Whether it is a processor, which has no memory of its own to bring factors into.
-    pub processor: bool,
+/// OpenCL's devices: those of a platform after those of the platform before, as the loader lists them.
+pub struct OpenClDevices;
+
+impl Machines for OpenClDevices {
+    fn name(&self) -> &'static str {
+        "opencl"
+    }
+
+    fn devices(&self) -> Result<Vec<Found>, BackendError> {
+        devices()
+    }
+
+    fn open(&self, place: usize, build: Build) -> Result<Box<dyn Machine>, BackendError> {
+        Ok(Box::new(OpenCl::open(place, build)?))
+    }
 }
 
 /// Every device of this system. An error says that there is no OpenCL, or that it does not answer.
@@ -44,7 +50,8 @@ pub fn devices() -> Result<Vec<Found>, BackendError> {
         let device = Device::new(id);
         let kind = device.dev_type().map_err(failed("device type"))?;
         let facts = facts(&platform, &device);
-        found.push(Found { place, facts, processor: kind & CL_DEVICE_TYPE_CPU != 0 });
+        // A processor has no memory of its own to bring factors into.
+        found.push(Found { place, facts, staged: kind & CL_DEVICE_TYPE_CPU == 0 });
     }
     Ok(found)
 }

@@ -1,10 +1,10 @@
 //! One device, from its leaves to its records: digests before sending, on receipt and after reducing.
 
-use crate::backend::{BackendError, Device, Leaf, Subtree};
-use crate::checksum::{Coefficients, all_finite};
+use crate::backend::{BackendError, Device, Leaf, Moments, Spoil, Which};
+use crate::checksum::Digested;
 use crate::fault::Faults;
 use crate::job::Job;
-use crate::link::{BadLeaf, Cargo, Links, Lost, from_bytes, to_bytes};
+use crate::link::{BadLeaf, Cargo, Links, Lost};
 use crate::staging::{Staging, StagingError};
 use schemas::challenge::chosen_step;
 use schemas::digest::{Challenge, TraceRoot};
@@ -52,10 +52,6 @@ pub struct Shared<'a> {
     pub steps: Steps,
     /// What the receipts answer.
     pub challenge: Challenge,
-    /// Coefficients under the plan's key.
-    pub coefficients: &'a Coefficients,
-    /// Coefficients under the challenge's key.
-    pub keyed: &'a Coefficients,
     /// What is to go wrong.
     pub faults: &'a Faults,
     /// Where traces go, if they are kept.
@@ -95,11 +91,29 @@ pub struct Rank<'a> {
     pub device: Box<dyn Device + 'a>,
 }
 
-/// A node of the gradient tree, or why there is none.
+/// A node of the gradient tree, or why there is none. Its words stay on the device.
+#[derive(Clone, Copy)]
 enum Node {
-    Gradient(Vec<f32>),
+    Gradient,
     NonFinite(BadLeaf),
     Ended,
+}
+
+/// What is to go wrong in this device's leaves of one step.
+struct Tampering<'a> {
+    faults: &'a Faults,
+    rank: u64,
+    step: u64,
+}
+
+impl Spoil for Tampering<'_> {
+    fn wants(&self, leaf: u64, tap: usize) -> bool {
+        self.faults.wants_tap(self.rank, self.step, leaf, tap)
+    }
+
+    fn spoil(&self, leaf: u64, tap: usize, words: &mut [f32]) {
+        self.faults.spoil_tap(self.rank, self.step, leaf, tap, words);
+    }
 }
 
 impl Rank<'_> {
@@ -132,31 +146,30 @@ impl Rank<'_> {
         step: u64,
         answer: Option<&mut Option<Answer>>,
     ) -> Result<Option<DeviceRecord>, RankError> {
-        let Subtree { leaves, gradient } = self.leaves(step)?;
+        let leaves = self.leaves(step)?;
         let (traces, losses) = self.report_leaves(step, &leaves)?;
         let mut record = DeviceRecord { step, traces, losses, outcome: None, non_finite: None };
 
-        let own = match gradient {
-            Some(gradient) => Node::Gradient(self.shared.faults.spoil_partial(self.rank, step, gradient)),
-            None => Node::NonFinite(self.first_bad_leaf(&leaves)),
-        };
-        let own_sum = match &own {
-            Node::Gradient(gradient) => Some(self.shared.coefficients.digest(gradient).sum),
-            _ => None,
-        };
+        let (mut own, mut partial) = (Node::Gradient, None);
+        match self.first_bad_leaf(&leaves) {
+            Some(bad) => own = Node::NonFinite(bad),
+            None => {
+                for (element, bit) in self.shared.faults.partial_flips(self.rank, step) {
+                    self.device.flip(Which::Node, element, bit).map_err(self.stopped(step))?;
+                }
+                partial = Some(self.digest(step, Which::Node)?.sum);
+            }
+        }
         let (total, exchanges) = self.meet(step, own)?;
         match total {
             Node::Ended => return Ok(None),
             Node::NonFinite(BadLeaf { leaf, tap }) => record.non_finite = Some(NonFinite::Tap { leaf, tap }),
-            Node::Gradient(mut reduced) => {
-                let inverse = f32::from_bits(self.shared.job.plan.update.inverse_leaves);
-                reduced.iter_mut().for_each(|word| *word *= inverse);
-                let partial = own_sum.expect("rank: a sum over all devices has this one's share");
-                let (outcome, stage) = self.finish(step, &reduced, partial, exchanges)?;
+            Node::Gradient => {
+                let partial = partial.expect("rank: a sum over all devices has this one's share");
+                let (outcome, stage) = self.finish(step, partial, exchanges)?;
                 if let Some(answer) = answer {
-                    let [parameters, _, _] = self.device.state();
-                    let keyed = self.shared.keyed;
-                    let (reduced, parameters) = (keyed.fold(&reduced), keyed.fold(parameters));
+                    let keyed = self.device.keyed(self.shared.challenge);
+                    let [reduced, parameters] = keyed.map_err(self.stopped(step))?;
                     *answer = Some(Answer { step, reduced, parameters });
                 }
                 record.outcome = Some(outcome);
@@ -167,19 +180,23 @@ impl Rank<'_> {
         Ok(Some(record))
     }
 
-    fn leaves(&mut self, step: u64) -> Result<Subtree, RankError> {
+    /// An error of this device, in words that name it.
+    fn stopped(&self, step: u64) -> impl Fn(BackendError) -> RankError + use<> {
+        let rank = self.rank;
+        move |source| RankError::Backend { rank, step, source }
+    }
+
+    fn leaves(&mut self, step: u64) -> Result<Vec<Leaf>, RankError> {
         let each = self.shared.job.plan.leaves / self.shared.devices;
         let range = self.rank * each..(self.rank + 1) * each;
-        let (rank, faults) = (self.rank, self.shared.faults);
-        let mut hook = |leaf: u64, tap: usize, words: &mut [f32]| {
-            faults.spoil_tap(rank, step, leaf, tap, words);
-        };
-        let subtree = self.device.leaves(step, range, &mut hook);
-        let subtree = subtree.map_err(|source| RankError::Backend { rank, step, source })?;
-        assert_eq!(subtree.leaves.len() as u64, each, "rank: a backend reports every leaf it was given");
-        let finite = subtree.leaves.iter().all(|leaf| leaf.finite);
-        assert_eq!(subtree.gradient.is_some(), finite, "rank: a gradient where all leaves are finite");
-        Ok(subtree)
+        let tampering = Tampering { faults: self.shared.faults, rank: self.rank, step };
+        let leaves = self.device.leaves(step, range, &tampering).map_err(self.stopped(step))?;
+        assert_eq!(leaves.len() as u64, each, "rank: a backend reports every leaf it was given");
+        Ok(leaves)
+    }
+
+    fn digest(&mut self, step: u64, which: Which) -> Result<Digested, RankError> {
+        self.device.digest(which).map_err(self.stopped(step))
     }
 
     /// Trace roots and losses; the traces themselves are written if they are kept.
@@ -198,45 +215,39 @@ impl Rank<'_> {
         Ok((roots, leaves.iter().map(|leaf| leaf.loss).collect()))
     }
 
-    fn first_bad_leaf(&self, leaves: &[Leaf]) -> BadLeaf {
+    /// The first leaf that was not finite, and with which tap it ended.
+    fn first_bad_leaf(&self, leaves: &[Leaf]) -> Option<BadLeaf> {
         let first = self.rank * leaves.len() as u64;
-        let (leaf, report) = (first..)
-            .zip(leaves)
-            .find(|(_, report)| !report.finite)
-            .expect("rank: no gradient only where a leaf was not finite");
+        let (leaf, report) = (first..).zip(leaves).find(|(_, report)| !report.finite)?;
         let tap = report.folds.len().checked_sub(1).expect("rank: a leaf ends at a tap");
-        BadLeaf { leaf, tap: tap as u64 }
+        Some(BadLeaf { leaf, tap: tap as u64 })
     }
 
     /// Recursive doubling: at each level, swap nodes with the partner and add, lower rank left. A device without a
     /// gradient takes part all the same, so that all devices learn of the lowest leaf that was not finite.
-    fn meet(&self, step: u64, own: Node) -> Result<(Node, Vec<Exchange>), RankError> {
+    fn meet(&mut self, step: u64, own: Node) -> Result<(Node, Vec<Exchange>), RankError> {
         let mut node = own;
         let mut exchanges = Vec::new();
         for level in 0..self.links.levels() {
-            let cargo = match &node {
-                Node::Gradient(words) => Cargo::Gradient(to_bytes(words)),
-                Node::NonFinite(bad) => Cargo::NonFinite(*bad),
+            let cargo = match node {
+                Node::Gradient => Cargo::Gradient(self.device.node_bytes().map_err(self.stopped(step))?),
+                Node::NonFinite(bad) => Cargo::NonFinite(bad),
                 Node::Ended => Cargo::Ended,
             };
             let lost = |source| RankError::Lost { rank: self.rank, source };
             let arrived = match self.links.swap(level, step, cargo).map_err(lost)? {
                 Cargo::Gradient(mut bytes) => {
                     self.shared.faults.spoil_arrival(self.rank, step, level, &mut bytes);
-                    Node::Gradient(from_bytes(&bytes))
+                    self.device.arrive(&bytes).map_err(self.stopped(step))?;
+                    Node::Gradient
                 }
                 Cargo::NonFinite(bad) => Node::NonFinite(bad),
                 Cargo::Ended => Node::Ended,
             };
             node = match (node, arrived) {
-                (Node::Gradient(mine), Node::Gradient(theirs)) => {
-                    let received = self.shared.coefficients.digest(&theirs).sum;
-                    let mine_is_left = self.rank < self.links.partner(level);
-                    let (mut left, right) = if mine_is_left { (mine, theirs) } else { (theirs, mine) };
-                    add_in_place(&mut left, &right);
-                    self.shared.faults.spoil_sum(self.rank, step, level, &mut left);
-                    exchanges.push(Exchange { received, sum: self.shared.coefficients.digest(&left).sum });
-                    Node::Gradient(left)
+                (Node::Gradient, Node::Gradient) => {
+                    exchanges.push(self.join(step, level)?);
+                    Node::Gradient
                 }
                 (Node::Ended, _) | (_, Node::Ended) => Node::Ended,
                 (Node::NonFinite(one), Node::NonFinite(other)) => Node::NonFinite(one.min(other)),
@@ -246,45 +257,47 @@ impl Rank<'_> {
         Ok((node, exchanges))
     }
 
+    /// Adds what arrived to the node: digested on receipt, and again after adding.
+    fn join(&mut self, step: u64, level: usize) -> Result<Exchange, RankError> {
+        let received = self.digest(step, Which::Arrived)?.sum;
+        let mine_is_left = self.rank < self.links.partner(level);
+        self.device.join(mine_is_left).map_err(self.stopped(step))?;
+        for (element, bit) in self.shared.faults.sum_flips(self.rank, step, level) {
+            self.device.flip(Which::Node, element, bit).map_err(self.stopped(step))?;
+        }
+        Ok(Exchange { received, sum: self.digest(step, Which::Node)?.sum })
+    }
+
     /// Norm and optimizer, and what they leave behind. With it, the first stage that was not finite: 0 the reduced
     /// gradient, 1 the norm, 2 parameters or moments.
     fn finish(
         &mut self,
         step: u64,
-        reduced: &[f32],
         partial: Sum,
         exchanges: Vec<Exchange>,
     ) -> Result<(DeviceOutcome, Option<u64>), RankError> {
-        let rank = self.rank;
-        let stopped = |source| RankError::Backend { rank, step, source };
-        let digested = self.shared.coefficients.digest(reduced);
-        let norm = self.device.norm(reduced).map_err(stopped)?;
-        if !self.shared.faults.skips_update(rank, step) {
-            self.device.update(step, reduced).map_err(stopped)?;
+        let stopped = self.stopped(step);
+        self.device.reduce().map_err(&stopped)?;
+        let reduced = self.digest(step, Which::Reduced)?;
+        let norm = self.device.norm().map_err(&stopped)?;
+        if !self.shared.faults.skips_update(self.rank, step) {
+            self.device.update(step).map_err(&stopped)?;
         }
-        self.shared.faults.spoil_parameters(rank, step, self.device.parameters_mut());
-        let [parameters, first_moment, second_moment] = self.device.state();
-        let after = self.shared.coefficients.digest(parameters);
-        let stages = [
-            digested.finite,
-            norm.is_finite(),
-            after.finite && all_finite(first_moment) && all_finite(second_moment),
-        ];
+        for (element, bit) in self.shared.faults.update_flips(self.rank, step) {
+            self.device.flip(Which::Parameters, element, bit).map_err(&stopped)?;
+        }
+        let after = self.digest(step, Which::Parameters)?;
+        let Moments { first, second, finite } = self.device.moments().map_err(&stopped)?;
+        let stages = [reduced.finite, norm.is_finite(), after.finite && finite];
         let outcome = DeviceOutcome {
             partial,
             exchanges,
-            reduced: digested.sum,
+            reduced: reduced.sum,
             norm: if norm.is_nan() { NAN_WORD } else { norm.to_bits() },
             parameters: after.sum,
-            first_moment: self.shared.coefficients.fold(first_moment),
-            second_moment: self.shared.coefficients.fold(second_moment),
+            first_moment: first,
+            second_moment: second,
         };
         Ok((outcome, stages.iter().position(|finite| !finite).map(|stage| stage as u64)))
     }
-}
-
-/// left + right, element by element, one rounding each.
-fn add_in_place(left: &mut [f32], right: &[f32]) {
-    assert_eq!(left.len(), right.len(), "rank: nodes of one tree have one length");
-    left.iter_mut().zip(right).for_each(|(left, right)| *left += *right);
 }

@@ -1,6 +1,6 @@
 //! What is printed on stdout: for people, and as JSON for machines.
 
-use crate::backend::Backend;
+use crate::backend::{Backend, Candidate};
 use crate::estimate::Estimate;
 use crate::fault::{FORMS, Form};
 use crate::job::Job;
@@ -8,6 +8,7 @@ use crate::progress::{Loss, Seen};
 use crate::run::{Invalid, Request, Summary};
 use schemas::checksum::Dtype;
 use schemas::plan::Plan;
+use schemas::receipt::DeviceFacts;
 use schemas::record::NonFinite;
 use schemas::run::Steps;
 use serde_json::{Value, json};
@@ -197,26 +198,51 @@ fn grouped(count: u128) -> String {
     text
 }
 
-/// The backends, for people.
+/// The backends and their devices, for people.
 pub fn backends_text(backends: &[Box<dyn Backend>]) -> String {
-    backends.iter().map(|backend| format!("{}: {}\n", backend.name(), backend.description())).collect()
+    let mut text = String::new();
+    for backend in backends {
+        writeln!(text, "{}: {}", backend.name(), backend.description())
+            .expect("report: a string takes every write");
+        for Candidate { facts, refused } in backend.devices() {
+            let device = facts.map(|facts| {
+                let DeviceFacts { name, architecture, driver, units, .. } = facts;
+                format!("{name} ({architecture}, {units} units; {driver})")
+            });
+            let exact = match &refused {
+                Some(why) => format!("cannot run the profile exactly: {why}"),
+                None => "runs the profile exactly".into(),
+            };
+            // Without a device there is only the reason.
+            let line =
+                device.map_or_else(|| refused.unwrap_or_default(), |device| format!("{device}: {exact}"));
+            writeln!(text, "  {line}").expect("report: a string takes every write");
+        }
+    }
+    text
 }
 
-/// The backends, for machines.
+/// The backends and their devices, for machines.
 pub fn backends_json(backends: &[Box<dyn Backend>]) -> Value {
+    let facts = |facts: DeviceFacts| {
+        json!({
+            "name": facts.name,
+            "architecture": facts.architecture,
+            "driver": facts.driver,
+            "units": facts.units,
+            "kernels": facts.kernels,
+        })
+    };
+    let device = |Candidate { facts: found, refused }: Candidate| {
+        let exact = found.is_some() && refused.is_none();
+        json!({"facts": found.map(facts), "exact": exact, "refused": refused})
+    };
     let one = |backend: &dyn Backend| {
-        let facts = backend.facts();
         json!({
             "name": backend.name(),
             "description": backend.description(),
             "simulated": backend.simulated(),
-            "facts": {
-                "name": facts.name,
-                "architecture": facts.architecture,
-                "driver": facts.driver,
-                "units": facts.units,
-                "kernels": facts.kernels,
-            },
+            "devices": backend.devices().into_iter().map(device).collect::<Vec<_>>(),
         })
     };
     backends.iter().map(|backend| one(&**backend)).collect()

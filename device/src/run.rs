@@ -2,7 +2,6 @@
 
 use crate::backend::{Backend, BackendError, Given};
 use crate::checkpoint::{self, NoteError};
-use crate::checksum::Coefficients;
 use crate::fault::Faults;
 use crate::job::{Job, JobError, read_limited};
 use crate::keyfile::{self, KeyFileError};
@@ -12,7 +11,6 @@ use crate::staging::{Staging, StagingError};
 use schemas::attachment::{ATTACHMENT_BYTES_MAX, AttachmentName};
 use schemas::challenge::challenge;
 use schemas::digest::EntryDigest;
-use schemas::fold::FoldKey;
 use schemas::key::{PublicKey, SecretKey};
 use schemas::object::Object as _;
 use schemas::prediction::PREDICTION_STEPS_MAX;
@@ -171,14 +169,11 @@ pub fn run(
     let keys = keys.collect::<Result<Vec<_>, _>>()?;
 
     let challenge = challenge(job.run_id, &request.checkpoint);
-    let words = job.plan.parameter_count();
     let shared = Shared {
         job,
         devices,
         steps,
         challenge,
-        coefficients: &Coefficients::new(FoldKey::from(job.plan_digest), words),
-        keyed: &Coefficients::new(FoldKey::from(challenge), words),
         faults: &faults,
         traces: request.traces.then_some(&staging),
     };
@@ -206,9 +201,9 @@ fn run_all(
     watch: &mut dyn FnMut(Progress),
 ) -> Result<Vec<Account>, RunError> {
     let job = shared.job;
-    let given = Given { plan: &job.plan, tokens: &job.tokens, state: &job.state };
     let mut ranks = Vec::new();
     for (rank, links) in (0..).zip(link::connect(shared.devices)) {
+        let given = Given { rank, plan: &job.plan, tokens: &job.tokens, state: &job.state };
         let device = backend.open(given).map_err(|source| RunError::Start { rank, source })?;
         ranks.push(Rank { shared, rank, links, device });
     }
@@ -277,7 +272,7 @@ fn receipt(
         devices: request.devices,
         rank,
         simulated: backend.simulated(),
-        facts: backend.facts(),
+        facts: backend.facts(rank),
         checkpoint: request.checkpoint.clone(),
         answer: account.answer,
         body: AttachmentName::of(&body),

@@ -3,7 +3,12 @@
 //! The one file of this crate that names `step`. Two executions by one code prove nothing to each other, which is why
 //! every receipt and every verdict over such receipts says `simulated`.
 
-use crate::backend::{Backend, BackendError, Device, Given, Leaf, Subtree, TapHook};
+use crate::backend::{Backend, BackendError, Candidate, Device, Given, Leaf, Moments, Spoil, Which};
+use crate::checksum::{Coefficients, Digested, all_finite};
+use crate::link::{from_bytes, to_bytes};
+use crate::snapshot;
+use schemas::digest::Challenge;
+use schemas::fold::{Fold, FoldKey};
 use schemas::receipt::DeviceFacts;
 use std::ops::Range;
 use step::dispatch;
@@ -37,7 +42,7 @@ impl Backend for Simulated {
         true
     }
 
-    fn facts(&self) -> DeviceFacts {
+    fn facts(&self, _: u64) -> DeviceFacts {
         DeviceFacts {
             name: "simulated device".into(),
             architecture: std::env::consts::ARCH.into(),
@@ -45,6 +50,10 @@ impl Backend for Simulated {
             units: std::thread::available_parallelism().map_or(1, |threads| threads.get() as u64),
             kernels: concat!("simulated ", env!("CARGO_PKG_VERSION")).into(),
         }
+    }
+
+    fn devices(&self) -> Vec<Candidate> {
+        vec![Candidate { facts: Some(self.facts(0)), refused: None }]
     }
 
     fn open<'a>(&self, given: Given<'a>) -> Result<Box<dyn Device + 'a>, BackendError> {
@@ -56,13 +65,30 @@ impl Backend for Simulated {
             first_moment: given.state.first_moment.clone(),
             second_moment: given.state.second_moment.clone(),
         };
-        Ok(Box::new(SimulatedDevice { session, state }))
+        let coefficients =
+            Coefficients::new(FoldKey::from(given.plan.digest()), given.plan.parameter_count());
+        Ok(Box::new(SimulatedDevice { session, state, coefficients, node: vec![], arrived: vec![] }))
     }
 }
 
 struct SimulatedDevice<'a> {
     session: Session<'a>,
     state: State,
+    /// Under the plan's key.
+    coefficients: Coefficients,
+    /// The node, later the reduced gradient.
+    node: Vec<f32>,
+    arrived: Vec<f32>,
+}
+
+impl SimulatedDevice<'_> {
+    fn vector(&mut self, which: Which) -> &mut [f32] {
+        match which {
+            Which::Node | Which::Reduced => &mut self.node,
+            Which::Arrived => &mut self.arrived,
+            Which::Parameters => &mut self.state.parameters,
+        }
+    }
 }
 
 impl Device for SimulatedDevice<'_> {
@@ -70,12 +96,16 @@ impl Device for SimulatedDevice<'_> {
         &mut self,
         step: u64,
         leaves: Range<u64>,
-        hook: &mut TapHook<'_>,
-    ) -> Result<Subtree, BackendError> {
+        spoil: &dyn Spoil,
+    ) -> Result<Vec<Leaf>, BackendError> {
         let mut reports = Vec::new();
         let mut tree = Some(Accumulator::new(self.session.backend(), leaves.clone()));
         for leaf in leaves {
-            let mut on_tap = |tap: usize, words: &mut [f32]| hook(leaf, tap, words);
+            let mut on_tap = |tap: usize, words: &mut [f32]| {
+                if spoil.wants(leaf, tap) {
+                    spoil.spoil(leaf, tap, words);
+                }
+            };
             let done = self.session.leaf(step, leaf, &self.state.parameters, &mut on_tap);
             match (done.gradient, &mut tree) {
                 (Some(gradient), Some(tree)) => tree.push(gradient, |_, _| ()),
@@ -85,25 +115,78 @@ impl Device for SimulatedDevice<'_> {
             let finite = done.non_finite.is_none();
             reports.push(Leaf { folds: done.folds, finite, loss: done.loss.to_bits() });
         }
-        Ok(Subtree { leaves: reports, gradient: tree.map(|tree| tree.finish().into_vec()) })
+        self.node = tree.map(|tree| tree.finish().into_vec()).unwrap_or_default();
+        Ok(reports)
     }
 
-    fn norm(&mut self, reduced: &[f32]) -> Result<f32, BackendError> {
-        Ok(update::global_norm(self.session.backend(), self.session.plan(), reduced))
+    fn digest(&mut self, which: Which) -> Result<Digested, BackendError> {
+        let words = match which {
+            Which::Node | Which::Reduced => &self.node,
+            Which::Arrived => &self.arrived,
+            Which::Parameters => &self.state.parameters,
+        };
+        Ok(self.coefficients.digest(words))
     }
 
-    fn update(&mut self, step: u64, reduced: &[f32]) -> Result<(), BackendError> {
-        // A skipped update leaves the state's own count behind; the constants are those of the step that runs.
-        self.state.step = step;
-        update::apply(self.session.backend(), self.session.plan(), reduced, &mut self.state);
+    fn node_bytes(&mut self) -> Result<Vec<u8>, BackendError> {
+        Ok(to_bytes(&self.node))
+    }
+
+    fn arrive(&mut self, bytes: &[u8]) -> Result<(), BackendError> {
+        self.arrived = from_bytes(bytes);
         Ok(())
     }
 
-    fn state(&self) -> [&[f32]; 3] {
-        [&self.state.parameters, &self.state.first_moment, &self.state.second_moment]
+    fn join(&mut self, mine_is_left: bool) -> Result<(), BackendError> {
+        assert_eq!(self.node.len(), self.arrived.len(), "simulated: nodes of one tree have one length");
+        let pairs = self.node.iter_mut().zip(&self.arrived);
+        pairs.for_each(|(mine, its)| *mine = if mine_is_left { *mine + *its } else { *its + *mine });
+        Ok(())
     }
 
-    fn parameters_mut(&mut self) -> &mut [f32] {
-        &mut self.state.parameters
+    fn reduce(&mut self) -> Result<(), BackendError> {
+        let inverse = f32::from_bits(self.session.plan().update.inverse_leaves);
+        self.node.iter_mut().for_each(|word| *word *= inverse);
+        Ok(())
+    }
+
+    fn norm(&mut self) -> Result<f32, BackendError> {
+        Ok(update::global_norm(self.session.backend(), self.session.plan(), &self.node))
+    }
+
+    fn update(&mut self, step: u64) -> Result<(), BackendError> {
+        // A skipped update leaves the state's own count behind; the constants are those of the step that runs.
+        self.state.step = step;
+        update::apply(self.session.backend(), self.session.plan(), &self.node, &mut self.state);
+        Ok(())
+    }
+
+    fn moments(&mut self) -> Result<Moments, BackendError> {
+        let (first, second) = (&self.state.first_moment, &self.state.second_moment);
+        Ok(Moments {
+            first: self.coefficients.fold(first),
+            second: self.coefficients.fold(second),
+            finite: all_finite(first) && all_finite(second),
+        })
+    }
+
+    fn keyed(&mut self, challenge: Challenge) -> Result<[Fold; 2], BackendError> {
+        let words = self.session.plan().parameter_count();
+        let keyed = Coefficients::new(FoldKey::from(challenge), words);
+        Ok([keyed.fold(&self.node), keyed.fold(&self.state.parameters)])
+    }
+
+    fn flip(&mut self, which: Which, element: u64, bit: u32) -> Result<(), BackendError> {
+        let word = &mut self.vector(which)[element as usize];
+        *word = f32::from_bits(word.to_bits() ^ (1 << bit));
+        Ok(())
+    }
+
+    fn state(&mut self) -> Result<snapshot::State, BackendError> {
+        Ok(snapshot::State {
+            parameters: self.state.parameters.clone(),
+            first_moment: self.state.first_moment.clone(),
+            second_moment: self.state.second_moment.clone(),
+        })
     }
 }

@@ -2,41 +2,43 @@
 
 mod tiny;
 
-use device::backend::{Backend, BackendError, Device, Given, Subtree, TapHook};
+use device::backend::{Backend, BackendError, Candidate, Device, Given, Leaf, Moments, Spoil, Which};
+use device::checksum::Digested;
 use device::run::RunError;
 use device::simulated::Simulated;
+use device::snapshot::State;
+use schemas::digest::Challenge;
+use schemas::fold::Fold;
 use schemas::receipt::DeviceFacts;
 use schemas::record::NonFinite;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
 use tiny::Tiny;
 
 /// The simulated backend, except that one device fails in one step.
 struct Failing {
     inner: Simulated,
-    opened: AtomicU64,
     rank: u64,
     step: u64,
     how: How,
 }
 
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 enum How {
     NoStart,
     InLeaves,
     InNorm,
     InUpdate,
     Panic,
-    /// Leaves an infinity in the part of the state of this number.
-    Infinity(usize),
+    /// Finds an infinity in the new parameters.
+    InfiniteParameters,
+    /// Finds an infinity in a new moment.
+    InfiniteMoments,
 }
 
 struct FailingDevice<'a> {
     inner: Box<dyn Device + 'a>,
     fails: Option<(u64, How)>,
     now: u64,
-    /// A part of the state that is not what the inner device has.
-    spoiled: Option<(usize, Vec<f32>)>,
 }
 
 impl FailingDevice<'_> {
@@ -60,16 +62,19 @@ impl Backend for Failing {
     fn simulated(&self) -> bool {
         true
     }
-    fn facts(&self) -> DeviceFacts {
-        self.inner.facts()
+    fn facts(&self, rank: u64) -> DeviceFacts {
+        self.inner.facts(rank)
+    }
+    fn devices(&self) -> Vec<Candidate> {
+        vec![]
     }
     fn open<'a>(&self, given: Given<'a>) -> Result<Box<dyn Device + 'a>, BackendError> {
-        let rank = self.opened.fetch_add(1, Ordering::Relaxed);
+        let rank = given.rank;
         if rank == self.rank && self.how == How::NoStart {
             return Err(BackendError("out of luck".into()));
         }
         let fails = (rank == self.rank).then_some((self.step, self.how));
-        Ok(Box::new(FailingDevice { inner: self.inner.open(given)?, fails, now: 0, spoiled: None }))
+        Ok(Box::new(FailingDevice { inner: self.inner.open(given)?, fails, now: 0 }))
     }
 }
 
@@ -78,41 +83,56 @@ impl Device for FailingDevice<'_> {
         &mut self,
         step: u64,
         leaves: Range<u64>,
-        hook: &mut TapHook<'_>,
-    ) -> Result<Subtree, BackendError> {
+        spoil: &dyn Spoil,
+    ) -> Result<Vec<Leaf>, BackendError> {
         self.now = step;
         self.at(How::InLeaves)?;
         assert!(self.at(How::Panic).is_ok(), "a broken device");
-        self.inner.leaves(step, leaves, hook)
+        self.inner.leaves(step, leaves, spoil)
     }
-    fn norm(&mut self, reduced: &[f32]) -> Result<f32, BackendError> {
+    fn digest(&mut self, which: Which) -> Result<Digested, BackendError> {
+        let mut digested = self.inner.digest(which)?;
+        digested.finite &= which != Which::Parameters || self.at(How::InfiniteParameters).is_ok();
+        Ok(digested)
+    }
+    fn node_bytes(&mut self) -> Result<Vec<u8>, BackendError> {
+        self.inner.node_bytes()
+    }
+    fn arrive(&mut self, bytes: &[u8]) -> Result<(), BackendError> {
+        self.inner.arrive(bytes)
+    }
+    fn join(&mut self, mine_is_left: bool) -> Result<(), BackendError> {
+        self.inner.join(mine_is_left)
+    }
+    fn reduce(&mut self) -> Result<(), BackendError> {
+        self.inner.reduce()
+    }
+    fn norm(&mut self) -> Result<f32, BackendError> {
         self.at(How::InNorm)?;
-        self.inner.norm(reduced)
+        self.inner.norm()
     }
-    fn update(&mut self, step: u64, reduced: &[f32]) -> Result<(), BackendError> {
+    fn update(&mut self, step: u64) -> Result<(), BackendError> {
         self.at(How::InUpdate)?;
-        self.inner.update(step, reduced)?;
-        if let Some((_, How::Infinity(part))) = self.fails.filter(|(at, _)| *at == step) {
-            let mut words = self.inner.state()[part].to_vec();
-            *words.last_mut().unwrap() = f32::INFINITY;
-            self.spoiled = Some((part, words));
-        }
-        Ok(())
+        self.inner.update(step)
     }
-    fn state(&self) -> [&[f32]; 3] {
-        let mut state = self.inner.state();
-        if let Some((part, words)) = &self.spoiled {
-            state[*part] = words;
-        }
-        state
+    fn moments(&mut self) -> Result<Moments, BackendError> {
+        let mut moments = self.inner.moments()?;
+        moments.finite &= self.at(How::InfiniteMoments).is_ok();
+        Ok(moments)
     }
-    fn parameters_mut(&mut self) -> &mut [f32] {
-        self.inner.parameters_mut()
+    fn keyed(&mut self, challenge: Challenge) -> Result<[Fold; 2], BackendError> {
+        self.inner.keyed(challenge)
+    }
+    fn flip(&mut self, which: Which, element: u64, bit: u32) -> Result<(), BackendError> {
+        self.inner.flip(which, element, bit)
+    }
+    fn state(&mut self) -> Result<State, BackendError> {
+        self.inner.state()
     }
 }
 
 fn failing(rank: u64, step: u64, how: How) -> Failing {
-    Failing { inner: Simulated::detect(), opened: AtomicU64::new(0), rank, step, how }
+    Failing { inner: Simulated::detect(), rank, step, how }
 }
 
 fn fail(devices: u64, rank: u64, step: u64, how: How) -> RunError {
@@ -157,13 +177,13 @@ fn a_device_that_does_not_start_ends_the_run() {
 
 #[test]
 fn an_infinity_in_any_part_of_the_new_state_ends_the_run_with_a_whole_record() {
-    for part in 0..3 {
+    for how in [How::InfiniteParameters, How::InfiniteMoments] {
         let tiny = Tiny::new();
-        let output = tiny.run_on(&tiny.request("out", 2, &[]), &failing(1, 1, How::Infinity(part))).unwrap();
+        let output = tiny.run_on(&tiny.request("out", 2, &[]), &failing(1, 1, how)).unwrap();
         for rank in 0..2 {
-            assert_eq!(output.records(rank).len(), 2, "part {part}, rank {rank}");
+            assert_eq!(output.records(rank).len(), 2, "{how:?}, rank {rank}");
             let at = (rank == 1).then_some(NonFinite::Update { stage: 2 });
-            assert_eq!(output.record(rank, 1).non_finite, at, "part {part}, rank {rank}");
+            assert_eq!(output.record(rank, 1).non_finite, at, "{how:?}, rank {rank}");
             assert!(output.record(rank, 1).outcome.is_some());
         }
     }
