@@ -2,28 +2,61 @@
 //!
 //! The driver is loaded when it is asked for, so that the program starts where there is none. `unsafe` stands here
 //! because memory of a device is a number and a launch takes untyped pointers: every address is that of a buffer that
-//! lives as long as the machine, copies are held to its size, and arguments have the sizes of `portable.cl`'s types.
+//! lives as long as the machine, copies are held to its size, and arguments to the sizes of the kernel's parameters.
+//! That a kernel stays within the tensors it is given is the kernels' own business, held by their tests.
 
 #![allow(unsafe_code)]
 
 use crate::backend::BackendError;
 use crate::kernels;
-use crate::machine::{Argument, Buffer, Build, Launch, Machine};
-use crate::nvrtc::{self, Nvrtc};
+use crate::machine::{Argument, Buffer, Build, Found, Launch, Machine, Machines};
+use crate::nvrtc::{self, Compiled, Nvrtc};
 use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys::{self, CUdevice_attribute_enum as Attribute};
 use cudarc::driver::{CudaContext, CudaStream};
 use schemas::receipt::DeviceFacts;
 use std::collections::HashMap;
 use std::ffi::{CString, c_int, c_void};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, OnceLock};
 
-/// One card.
+/// CUDA's cards, in the driver's order.
+pub struct CudaDevices;
+
+impl Machines for CudaDevices {
+    fn name(&self) -> &'static str {
+        "cuda"
+    }
+
+    fn devices(&self) -> Result<Vec<Found>, BackendError> {
+        (0..count()?)
+            .map(|place| Ok(Found { place, facts: Card::open(place)?.facts, staged: true }))
+            .collect()
+    }
+
+    fn open(&self, place: usize, build: Build) -> Result<Box<dyn Machine>, BackendError> {
+        Ok(Box::new(Cuda::open(place, build)?))
+    }
+}
+
+/// What was compiled, by options and source.
+type Programs = HashMap<(Vec<String>, String), Arc<Compiled>>;
+
+/// A card, what it is, and the compiler for it.
+struct Card {
+    context: Arc<CudaContext>,
+    compiler: Nvrtc,
+    /// What to compile for.
+    architecture: String,
+    facts: DeviceFacts,
+}
+
+/// One card with the kernels built for it.
 pub struct Cuda {
     context: Arc<CudaContext>,
     stream: Arc<CudaStream>,
     module: sys::CUmodule,
     functions: HashMap<&'static str, sys::CUfunction>,
+    built: Arc<Compiled>,
     /// Address and size of each buffer.
     buffers: Vec<(sys::CUdeviceptr, u64)>,
     facts: DeviceFacts,
@@ -66,6 +99,50 @@ fn driver_version() -> Result<(u32, u32), BackendError> {
     Ok((version as u32 / 1000, version as u32 % 1000 / 10))
 }
 
+impl Card {
+    fn open(ordinal: usize) -> Result<Card, BackendError> {
+        let count = count()?;
+        if ordinal >= count {
+            return Err(BackendError(format!("cuda: expected a card below {count}, found {ordinal}")));
+        }
+        let context = CudaContext::new(ordinal).map_err(|error| wrong("opening the card", error))?;
+        let (major, minor) = driver_version()?;
+        let compiler = Nvrtc::find(major).map_err(said)?;
+        let asked =
+            |what: Attribute| context.attribute(what).map_err(|error| wrong("asking the card", error));
+        let capability = asked(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)? as u32 * 10
+            + asked(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)? as u32;
+        let architecture = compiler.architecture(capability).map_err(said)?;
+        let version = compiler.version;
+        let facts = DeviceFacts {
+            name: context.name().map_err(|error| wrong("asking the card", error))?,
+            architecture: format!("sm_{capability}"),
+            driver: format!("CUDA {major}.{minor}, NVRTC {}.{} for {architecture}", version.0, version.1),
+            units: asked(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)? as u64,
+            kernels: format!("cuda {}", kernels::digest()),
+        };
+        Ok(Card { context, compiler, architecture, facts })
+    }
+
+    /// The kernels compiled for this card: once in a process, for all ranks on cards like it.
+    fn built(&self, source: &str, build: Build) -> Result<Arc<Compiled>, BackendError> {
+        static BUILT: OnceLock<Mutex<Programs>> = OnceLock::new();
+        let options = nvrtc::options(&self.architecture, build);
+        let mut all = BUILT.get_or_init(Mutex::default).lock().expect("cuda: nobody panics here");
+        let key = (options, source.to_owned());
+        if let Some(built) = all.get(&key) {
+            return Ok(Arc::clone(built));
+        }
+        let built = Arc::new(self.compiler.compile(source, &key.0).map_err(said)?);
+        all.insert(key, Arc::clone(&built));
+        Ok(built)
+    }
+}
+
+fn said(error: nvrtc::NvrtcError) -> BackendError {
+    BackendError(format!("cuda: {error}"))
+}
+
 impl Cuda {
     /// Card `ordinal`, with the kernels of this program.
     pub fn open(ordinal: usize, build: Build) -> Result<Cuda, BackendError> {
@@ -74,37 +151,22 @@ impl Cuda {
 
     /// Card `ordinal`, with kernels of another text.
     pub fn with_source(ordinal: usize, build: Build, source: &str) -> Result<Cuda, BackendError> {
-        let count = count()?;
-        if ordinal >= count {
-            return Err(BackendError(format!("cuda: expected a card below {count}, found {ordinal}")));
-        }
-        let context = CudaContext::new(ordinal).map_err(|error| wrong("opening the card", error))?;
-        let driver = driver_version()?;
-        let said = |error: nvrtc::NvrtcError| BackendError(format!("cuda: {error}"));
-        let compiler = Nvrtc::find(driver.0).map_err(said)?;
-        let asked = |what: Attribute| context.attribute(what).map_err(|error| wrong("asking the card", error));
-        let capability = asked(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)? as u32 * 10
-            + asked(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)? as u32;
-        let architecture = compiler.architecture(capability).map_err(said)?;
-        let compiled = compiler.compile(source, &nvrtc::options(&architecture, build)).map_err(said)?;
-        let facts = DeviceFacts {
-            name: context.name().map_err(|error| wrong("asking the card", error))?,
-            architecture: format!("sm_{capability}"),
-            driver: format!(
-                "CUDA {}.{}, NVRTC {}.{} for {architecture}",
-                driver.0, driver.1, compiler.version.0, compiler.version.1
-            ),
-            units: asked(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)? as u64,
-            kernels: kernels::digest(),
-        };
+        let card = Card::open(ordinal)?;
+        let built = card.built(source, build)?;
+        let Card { context, compiler, facts, .. } = card;
         let stream = context.new_stream().map_err(|error| wrong("opening a stream", error))?;
         // SAFETY: machine code in the form that the driver reads, as the compiler gave it.
-        let module = unsafe { result::module::load_data(compiled.cubin.as_ptr().cast()) };
+        let module = unsafe { result::module::load_data(built.cubin.as_ptr().cast()) };
         let module = module.map_err(|error| {
-            let newer = format!("loading kernels of NVRTC {}, driver {}", compiler.version.0, driver.0);
-            wrong(&newer, error)
+            let (major, minor) = compiler.version;
+            let place = compiler.path.display();
+            wrong(
+                &format!("loading kernels made by NVRTC {major}.{minor} ({place}) for {}", facts.driver),
+                error,
+            )
         })?;
-        Ok(Cuda { context, stream, module, functions: HashMap::new(), buffers: Vec::new(), facts })
+        let (functions, buffers) = (HashMap::new(), Vec::new());
+        Ok(Cuda { context, stream, module, functions, built, buffers, facts })
     }
 
     fn bind(&self) -> Result<(), BackendError> {
@@ -135,6 +197,15 @@ impl Cuda {
         let function = function.map_err(|error| wrong(&format!("kernel {name}"), error))?;
         self.functions.insert(name, function);
         Ok(function)
+    }
+}
+
+/// Bytes of the parameters that an argument is.
+fn sizes(argument: &Argument) -> &'static [u8] {
+    match argument {
+        Argument::Tensor(..) => &[8, 8],
+        Argument::U32(_) | Argument::F32(_) => &[4],
+        Argument::U64(_) => &[8],
     }
 }
 
@@ -182,6 +253,13 @@ impl Machine for Cuda {
     fn launch(&mut self, launch: &Launch) -> Result<(), BackendError> {
         self.bind()?;
         let function = self.function(launch.kernel)?;
+        let given: Vec<u8> = launch.arguments.iter().flat_map(sizes).copied().collect();
+        let expected = self.built.parameters(launch.kernel);
+        if expected.as_ref() != Some(&given) {
+            let expected = expected.unwrap_or_default();
+            let what = format!("expected parameters of {expected:?} bytes, found {given:?}");
+            return Err(BackendError(format!("cuda: kernel {}: {what}", launch.kernel)));
+        }
         // Each parameter by its address, in eight bytes of which the small ones use the first four (little-endian).
         let mut words = Vec::with_capacity(2 * launch.arguments.len());
         for argument in &launch.arguments {
@@ -194,8 +272,7 @@ impl Machine for Cuda {
         let mut parameters: Vec<*mut c_void> =
             words.iter_mut().map(|word| std::ptr::from_mut(word).cast()).collect();
         let ([x, y], stream) = (launch.groups, self.stream.cu_stream());
-        // SAFETY: a kernel of the loaded module; that the arguments are its parameters is the caller's contract, which
-        // the OpenCL machine's tests hold, since both are given the same launches.
+        // SAFETY: a kernel of the loaded module, and arguments of the sizes of its parameters.
         let launched = unsafe {
             result::launch_kernel(function, (x, y, 1), (launch.items, 1, 1), 0, stream, &mut parameters)
         };

@@ -79,13 +79,26 @@ pub struct Compiled {
     pub ptx: String,
 }
 
+impl Compiled {
+    /// Bytes of each parameter of a kernel, as the text declares it; none where there is no such kernel.
+    pub fn parameters(&self, kernel: &str) -> Option<Vec<u8>> {
+        let (_, declared) = self.ptx.split_once(&format!(".entry {kernel}("))?;
+        let declared = declared.split(')').next()?.split(".param").skip(1);
+        let size = |one: &str| match one.split_whitespace().next() {
+            Some(".u64" | ".b64" | ".s64" | ".f64") => 8,
+            Some(".u32" | ".b32" | ".s32" | ".f32") => 4,
+            _ => 0,
+        };
+        Some(declared.map(size).collect())
+    }
+}
+
 /// The options that keep every operation as it is written. None may be left to its default: that of `fmad` contracts.
 pub fn options(architecture: &str, build: Build) -> Vec<String> {
     let mut options = vec![format!("--gpu-architecture={architecture}"), "--std=c++14".into()];
     options.push(format!("--fmad={}", build.contracted));
     options.extend(["--ftz=false", "--prec-div=true", "--prec-sqrt=true"].map(String::from));
-    let defined =
-        [("RECORDED", build.recorded), ("CONTRACTED", build.contracted), ("STAGED", build.staged)];
+    let defined = [("RECORDED", build.recorded), ("CONTRACTED", build.contracted), ("STAGED", build.staged)];
     options.extend(defined.iter().filter(|(_, on)| *on).map(|(name, _)| format!("--define-macro={name}")));
     options
 }
@@ -141,8 +154,8 @@ impl Nvrtc {
     }
 
     fn architectures(&self) -> Result<Vec<u32>, NvrtcError> {
-        let count = self
-            .function::<unsafe extern "C" fn(*mut c_int) -> Status>("nvrtcGetNumSupportedArchs")?;
+        let count =
+            self.function::<unsafe extern "C" fn(*mut c_int) -> Status>("nvrtcGetNumSupportedArchs")?;
         let fill = self.function::<unsafe extern "C" fn(*mut c_int) -> Status>("nvrtcGetSupportedArchs")?;
         let mut number = 0;
         // SAFETY: a place for one number.
@@ -217,8 +230,7 @@ impl Owned<'_> {
         let mut program = std::ptr::null_mut();
         let none = std::ptr::null();
         // SAFETY: a source that ends in zero, a name that does, and no headers. The source is copied.
-        let status =
-            unsafe { create(&mut program, source.as_ptr(), c"kernels".as_ptr(), 0, none, none) };
+        let status = unsafe { create(&mut program, source.as_ptr(), c"kernels".as_ptr(), 0, none, none) };
         nvrtc.check("nvrtcCreateProgram", status)?;
         Ok(Owned { nvrtc, program })
     }
