@@ -3,6 +3,8 @@
 //! digested when, who meets whom, what a record says) is [`crate::rank`]'s and the same for every backend.
 
 use crate::checksum::Digested;
+use crate::devices::Devices;
+use crate::opencl::OpenClDevices;
 use crate::simulated::Simulated;
 use crate::snapshot::State;
 use schemas::digest::Challenge;
@@ -154,12 +156,22 @@ pub struct Leaf {
 #[error("{0}")]
 pub struct BackendError(pub String);
 
-/// Every backend of this build.
-pub fn all() -> Vec<Box<dyn Backend>> {
-    vec![Box::new(Simulated::detect())]
+/// Every backend of this build, the first that is to be taken first. `contracted` builds kernels wrongly on purpose, to
+/// see the self-test refuse them.
+pub fn all(contracted: bool) -> Vec<Box<dyn Backend>> {
+    vec![
+        Box::new(Devices::new(OpenClDevices, "this program's kernels on a device of OpenCL", contracted)),
+        Box::new(Simulated::detect()),
+    ]
 }
 
 /// The backend of a name.
-pub fn named(name: &str) -> Option<Box<dyn Backend>> {
-    all().into_iter().find(|backend| backend.name() == name)
+pub fn named(name: &str, contracted: bool) -> Option<Box<dyn Backend>> {
+    all(contracted).into_iter().find(|backend| backend.name() == name)
+}
+
+/// The first backend that has a device which can run the profile exactly.
+pub fn first_fit(contracted: bool) -> Box<dyn Backend> {
+    let fits = |backend: &Box<dyn Backend>| backend.devices().iter().any(|device| device.refused.is_none());
+    all(contracted).into_iter().find(fits).unwrap_or_else(|| Box::new(Simulated::detect()))
 }

@@ -3,7 +3,15 @@
 use sha2::{Digest as _, Sha256};
 
 /// The files in the order in which they are compiled, as one text: name and content.
-pub const FILES: &[(&str, &str)] = &[("portable.cl", include_str!("../kernels/portable.cl"))];
+pub const FILES: &[(&str, &str)] = &[
+    ("portable.cl", include_str!("../kernels/portable.cl")),
+    ("reduce.cl", include_str!("../kernels/reduce.cl")),
+    ("clip.cl", include_str!("../kernels/clip.cl")),
+    ("adamw.cl", include_str!("../kernels/adamw.cl")),
+    ("sgd.cl", include_str!("../kernels/sgd.cl")),
+    ("checksum.cl", include_str!("../kernels/checksum.cl")),
+    ("selftest.cl", include_str!("../kernels/selftest.cl")),
+];
 
 /// The whole text.
 pub fn source() -> String {

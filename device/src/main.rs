@@ -78,7 +78,7 @@ fn main() -> ExitCode {
     exit(match cli.command {
         Command::Run(flags) => run_job(flags),
         Command::List(flags) => {
-            let backends = backend::all();
+            let backends = backend::all(false);
             let text = match flags.json {
                 true => format!("{:#}\n", report::backends_json(&backends)),
                 false => report::backends_text(&backends),
@@ -143,8 +143,8 @@ fn run_job(flags: Run) -> Result<(), Failure> {
 }
 
 fn named_backend(name: &str) -> Result<Box<dyn Backend>, Failure> {
-    backend::named(name).ok_or_else(|| {
-        let names: Vec<_> = backend::all().iter().map(|backend| backend.name()).collect();
+    backend::named(name, false).ok_or_else(|| {
+        let names: Vec<_> = backend::all(false).iter().map(|backend| backend.name()).collect();
         Failure::Backend { found: name.to_owned(), expected: names.join(" or ") }
     })
 }

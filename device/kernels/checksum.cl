@@ -1,0 +1,249 @@
+// Folds and checksums of flat f32 vectors (docs/spec/checksum.md). Integers only: sums have no order.
+
+// A word as checksums and folds take it: every NaN is one word.
+FUNCTION uint one_nan(uint word) { return (word & 0x7fffffffu) > 0x7f800000u ? 0x7fc00000u : word; }
+
+// Most work-items of a group of fold_words.
+#define FOLD_ITEMS 256
+
+// Sums of a vector's words under a key: each group writes a triple at its number.
+//
+// Shapes    words: [n] (read), key: [1024, 2] t_j and t'_j, then [blocks, 2] f and f' of each block (read); sums:
+//           [groups, 3] (written): a, b, and how many words are not finite; a group takes blocks_each blocks of 1024
+// Order     none: integers modulo 2^64
+// Rounding  none
+// Special   a NaN is the word 0x7fc00000
+// Aliasing  none
+// Source    docs/spec/checksum.md#folds
+KERNEL fold_words(TENSOR(const uint, words), TENSOR(const ulong, key), TENSOR(ulong, sums), ulong n, ulong blocks_each) {
+    AT(const uint, words);
+    AT(const ulong, key);
+    AT(ulong, sums);
+    SHARED ulong shared_a[FOLD_ITEMS];
+    SHARED ulong shared_b[FOLD_ITEMS];
+    SHARED ulong shared_c[FOLD_ITEMS];
+    ulong a = 0, b = 0, c = 0;
+    const ulong blocks = (n + 1023) / 1024;
+    const ulong first = GROUP_X * blocks_each;
+    const ulong end = first + blocks_each < blocks ? first + blocks_each : blocks;
+    for (ulong block = first; block < end; block++) {
+        GLOBAL const uint *x = words + 1024 * block;
+        const uint here = n - 1024 * block < 1024 ? (uint)(n - 1024 * block) : 1024;
+        ulong block_a = 0, block_b = 0;
+        uint bad = 0;
+        for (uint j = ITEM; j < here; j += ITEMS) {
+            const ulong w = one_nan(x[j]);
+            bad += (x[j] & 0x7f800000u) == 0x7f800000u ? 1u : 0u;
+            block_a += w * key[2 * j];
+            block_b += w * w * key[2 * j + 1];
+        }
+        a += block_a * key[2 * (1024 + block)];
+        b += block_b * key[2 * (1024 + block) + 1];
+        c += bad;
+    }
+    shared_a[ITEM] = a;
+    shared_b[ITEM] = b;
+    shared_c[ITEM] = c;
+    BARRIER();
+    if (ITEM != 0) return;
+    for (uint i = 1; i < ITEMS; i++) {
+        a += shared_a[i];
+        b += shared_b[i];
+        c += shared_c[i];
+    }
+    sums[3 * GROUP_X] = a;
+    sums[3 * GROUP_X + 1] = b;
+    sums[3 * GROUP_X + 2] = c;
+}
+
+// An item hashes so many messages side by side: loops over them become vectors on a processor.
+#ifdef STAGED
+#define HASHES 1
+#else
+#define HASHES 16
+#endif
+
+CONSTANT uint SHA256_K[64] = {
+    0x428a2f98u, 0x71374491u, 0xb5c0fbcfu, 0xe9b5dba5u, 0x3956c25bu, 0x59f111f1u, 0x923f82a4u, 0xab1c5ed5u,
+    0xd807aa98u, 0x12835b01u, 0x243185beu, 0x550c7dc3u, 0x72be5d74u, 0x80deb1feu, 0x9bdc06a7u, 0xc19bf174u,
+    0xe49b69c1u, 0xefbe4786u, 0x0fc19dc6u, 0x240ca1ccu, 0x2de92c6fu, 0x4a7484aau, 0x5cb0a9dcu, 0x76f988dau,
+    0x983e5152u, 0xa831c66du, 0xb00327c8u, 0xbf597fc7u, 0xc6e00bf3u, 0xd5a79147u, 0x06ca6351u, 0x14292967u,
+    0x27b70a85u, 0x2e1b2138u, 0x4d2c6dfcu, 0x53380d13u, 0x650a7354u, 0x766a0abbu, 0x81c2c92eu, 0x92722c85u,
+    0xa2bfe8a1u, 0xa81a664bu, 0xc24b8b70u, 0xc76c51a3u, 0xd192e819u, 0xd6990624u, 0xf40e3585u, 0x106aa070u,
+    0x19a4c116u, 0x1e376c08u, 0x2748774cu, 0x34b0bcb5u, 0x391c0cb3u, 0x4ed8aa4au, 0x5b9cca4fu, 0x682e6ff3u,
+    0x748f82eeu, 0x78a5636fu, 0x84c87814u, 0x8cc70208u, 0x90befffau, 0xa4506cebu, 0xbef9a3f7u, 0xc67178f2u};
+
+CONSTANT uint SHA256_FIRST[8] = {0x6a09e667u, 0xbb67ae85u, 0x3c6ef372u, 0xa54ff53au,
+                                 0x510e527fu, 0x9b05688cu, 0x1f83d9abu, 0x5be0cd19u};
+
+FUNCTION uint turned(uint x, uint by) { return (x >> by) | (x << (32 - by)); }
+
+FUNCTION uint bytes_turned(uint x) {
+    return (x << 24) | ((x & 0xff00u) << 8) | ((x >> 8) & 0xff00u) | (x >> 24);
+}
+
+// SHA-256's compression of one block of each message, w of which is used up (FIPS 180-4, 6.2.2).
+FUNCTION void compress(uint h[8][HASHES], uint w[16][HASHES]) {
+    uint s[8][HASHES];
+    for (uint i = 0; i < 8; i++) {
+        for (uint l = 0; l < HASHES; l++) s[i][l] = h[i][l];
+    }
+    for (uint from = 0; from < 64; from += 16) {
+        for (uint t = 0; t < 16; t++) {
+            const uint k = SHA256_K[from + t];
+            for (uint l = 0; l < HASHES; l++) {
+                const uint e = s[4][l], a = s[0][l];
+                const uint one = s[7][l] + (turned(e, 6) ^ turned(e, 11) ^ turned(e, 25)) +
+                                 ((e & s[5][l]) ^ (~e & s[6][l])) + k + w[t][l];
+                const uint two = (turned(a, 2) ^ turned(a, 13) ^ turned(a, 22)) +
+                                 ((a & s[1][l]) ^ (a & s[2][l]) ^ (s[1][l] & s[2][l]));
+                s[7][l] = s[6][l];
+                s[6][l] = s[5][l];
+                s[5][l] = e;
+                s[4][l] = s[3][l] + one;
+                s[3][l] = s[2][l];
+                s[2][l] = s[1][l];
+                s[1][l] = a;
+                s[0][l] = one + two;
+                // The schedule's word of 16 rounds later takes this one's place.
+                const uint x = w[(t + 1) % 16][l], y = w[(t + 14) % 16][l];
+                w[t][l] += (turned(x, 7) ^ turned(x, 18) ^ (x >> 3)) + w[(t + 9) % 16][l] +
+                           (turned(y, 17) ^ turned(y, 19) ^ (y >> 10));
+            }
+        }
+    }
+    for (uint i = 0; i < 8; i++) {
+        for (uint l = 0; l < HASHES; l++) h[i][l] += s[i][l];
+    }
+}
+
+// Hashes of whole chunks: SHA-256(0x00 || chunk), as eight words.
+//
+// Shapes    words: [chunks, 1024] (read), hashes: [chunks, 8] (written)
+// Order     none: integers
+// Rounding  none
+// Special   a NaN is the word 0x7fc00000
+// Aliasing  none
+// Source    docs/spec/checksum.md#checksums
+KERNEL hash_chunks(TENSOR(const uint, words), TENSOR(uint, hashes), ulong chunks) {
+    AT(const uint, words);
+    AT(uint, hashes);
+    const ulong first = ((ulong)GROUP_X * ITEMS + ITEM) * HASHES;
+    if (first >= chunks) return;
+    uint h[8][HASHES], w[16][HASHES], before[HASHES];
+    for (uint i = 0; i < 8; i++) {
+        for (uint l = 0; l < HASHES; l++) h[i][l] = SHA256_FIRST[i];
+    }
+    // The byte 0x00 in front moves every word by a byte: `before` is the word whose last byte comes first.
+    for (uint l = 0; l < HASHES; l++) before[l] = 0;
+    for (uint block = 0; block < 64; block++) {
+        for (uint l = 0; l < HASHES; l++) {
+            // Where there are fewer chunks, the last is hashed again.
+            const ulong chunk = first + l < chunks ? first + l : chunks - 1;
+            GLOBAL const uint *x = words + 1024 * chunk + 16 * block;
+            for (uint t = 0; t < 16; t++) w[t][l] = bytes_turned(one_nan(x[t]));
+        }
+        for (uint l = 0; l < HASHES; l++) {
+            uint last = before[l];
+            before[l] = w[15][l];
+            for (uint t = 0; t < 16; t++) {
+                const uint now = w[t][l];
+                w[t][l] = (last << 24) | (now >> 8);
+                last = now;
+            }
+        }
+        compress(h, w);
+    }
+    // The last byte, the end mark, and 8 x 4097 bits.
+    for (uint l = 0; l < HASHES; l++) {
+        for (uint t = 1; t < 15; t++) w[t][l] = 0;
+        w[0][l] = (before[l] << 24) | 0x00800000u;
+        w[15][l] = 8 * 4097;
+    }
+    compress(h, w);
+    for (uint l = 0; l < HASHES; l++) {
+        if (first + l < chunks) {
+            for (uint i = 0; i < 8; i++) hashes[8 * (first + l) + i] = h[i][l];
+        }
+    }
+}
+
+// Hash of the last chunk, which is shorter than the others. One item does it.
+//
+// Shapes    words: [n] (read), n from 1 to 1023; hash: [8] (written)
+// Order     none: integers
+// Rounding  none
+// Special   a NaN is the word 0x7fc00000
+// Aliasing  none
+// Source    docs/spec/checksum.md#checksums
+KERNEL hash_last(TENSOR(const uint, words), TENSOR(uint, hash), uint n) {
+    AT(const uint, words);
+    AT(uint, hash);
+    if (GROUP_X != 0 || ITEM != 0) return;
+    uint h[8][HASHES], w[16][HASHES];
+    for (uint i = 0; i < 8; i++) {
+        for (uint l = 0; l < HASHES; l++) h[i][l] = SHA256_FIRST[i];
+    }
+    // 4 n + 1 bytes, the end mark's byte and 8 of the length.
+    const uint blocks = (4 * n + 1 + 9 + 63) / 64;
+    uint before = 0;
+    for (uint block = 0; block < blocks; block++) {
+        for (uint t = 0; t < 16; t++) {
+            const uint at = 16 * block + t;
+            uint now = at < n ? bytes_turned(one_nan(words[at])) : 0;
+            // The end mark is the byte after the last word's.
+            uint word = (before << 24) | (now >> 8);
+            if (at == n) word |= 0x00800000u;
+            if (block + 1 == blocks && t == 15) word = 8 * (4 * n + 1);
+            for (uint l = 0; l < HASHES; l++) w[t][l] = word;
+            before = now;
+        }
+        compress(h, w);
+    }
+    for (uint i = 0; i < 8; i++) hash[i] = h[i][0];
+}
+
+// One level of the Merkle tree: hashes of neighbours, SHA-256(0x01 || left || right); one left over goes up as it is.
+//
+// Shapes    below: [n, 8] (read), above: [(n + 1) / 2, 8] (written)
+// Order     none: integers
+// Rounding  none
+// Special   none
+// Aliasing  none
+// Source    docs/spec/checksum.md#checksums
+KERNEL hash_pairs(TENSOR(const uint, below), TENSOR(uint, above), ulong n) {
+    AT(const uint, below);
+    AT(uint, above);
+    const ulong pairs = n / 2;
+    const ulong first = ((ulong)GROUP_X * ITEMS + ITEM) * HASHES;
+    if (first == 0 && n % 2 == 1) {
+        for (uint i = 0; i < 8; i++) above[8 * pairs + i] = below[8 * (n - 1) + i];
+    }
+    if (first >= pairs) return;
+    uint h[8][HASHES], w[16][HASHES], last[HASHES];
+    for (uint i = 0; i < 8; i++) {
+        for (uint l = 0; l < HASHES; l++) h[i][l] = SHA256_FIRST[i];
+    }
+    for (uint l = 0; l < HASHES; l++) {
+        const ulong pair = first + l < pairs ? first + l : pairs - 1;
+        uint before = 1;
+        for (uint t = 0; t < 16; t++) {
+            const uint now = below[16 * pair + t];
+            w[t][l] = (before << 24) | (now >> 8);
+            before = now;
+        }
+        last[l] = before;
+    }
+    compress(h, w);
+    for (uint l = 0; l < HASHES; l++) {
+        for (uint t = 1; t < 15; t++) w[t][l] = 0;
+        w[0][l] = (last[l] << 24) | 0x00800000u;
+        w[15][l] = 8 * 65;
+    }
+    compress(h, w);
+    for (uint l = 0; l < HASHES; l++) {
+        if (first + l < pairs) {
+            for (uint i = 0; i < 8; i++) above[8 * (first + l) + i] = h[i][l];
+        }
+    }
+}
