@@ -31,6 +31,9 @@ pub mod keyfile;
 pub mod staging;
 pub mod run;
 
+pub mod check;
+pub mod bench;
+
 pub mod estimate;
 pub mod progress;
 pub mod report;

@@ -8,7 +8,7 @@ use device::job::{Job, JobError, read_limited};
 use device::progress::Watch;
 use device::run::{Request, RunError, run};
 use device::staging::StagingError;
-use device::{keyfile::KeyFileError, report};
+use device::{bench, check, keyfile::KeyFileError, report};
 use schemas::challenge::CHECKPOINT_BYTES_MAX;
 use std::io::{ErrorKind, Write as _};
 use std::process::ExitCode;
@@ -24,6 +24,8 @@ enum Failure {
     Run(#[from] RunError),
     #[error("backend {found:?} is not in this build, expected {expected}")]
     Backend { found: String, expected: String },
+    #[error(transparent)]
+    Check(#[from] check::CheckError),
     #[error("stdout: {0}")]
     Output(std::io::Error),
 }
@@ -85,8 +87,32 @@ fn main() -> ExitCode {
             };
             print(&text)
         }
+        Command::Check(flags) => return check_device(&flags),
+        Command::Bench(flags) => bench::bench(&flags).map_err(Failure::from).and_then(|times| {
+            print(&if flags.json { format!("{:#}\n", times.json()) } else { times.text() })
+        }),
         Command::Faults(flags) => explain_faults(flags.job.as_deref(), flags.json),
     })
+}
+
+fn check_device(flags: &check::Flags) -> ExitCode {
+    let mut lines = Vec::new();
+    let checked = check::check(flags, &mut |line| {
+        if !flags.json {
+            println!("{}", check::text(line));
+        }
+        lines.push(line.clone());
+    });
+    match checked {
+        Err(error) => exit(Err(error.into())),
+        Ok(equal) => {
+            match flags.json {
+                true => println!("{:#}", check::json(&flags.backend, &lines, equal)),
+                false => println!("{}", if equal { "PASS" } else { "FAIL" }),
+            }
+            ExitCode::from(u8::from(!equal))
+        }
+    }
 }
 
 fn exit(result: Result<(), Failure>) -> ExitCode {
