@@ -56,11 +56,17 @@ KERNEL fold_words(TENSOR(const uint, words), TENSOR(const ulong, key), TENSOR(ul
     sums[3 * GROUP_X + 2] = c;
 }
 
-// An item hashes so many messages side by side: loops over them become vectors on a processor.
-#ifdef STAGED
+// An item hashes so many messages side by side, a word of each in a HASHED: on a processor the words of a vector.
+#if defined(STAGED) || defined(__CUDACC_RTC__)
 #define HASHES 1
+typedef uint HASHED;
+#define hashed_from(words) ((words)[0])
+#define hashed_to(words, x) ((words)[0] = (x))
 #else
 #define HASHES 16
+typedef uint16 HASHED;
+#define hashed_from(words) vload16(0, words)
+#define hashed_to(words, x) vstore16(x, 0, words)
 #endif
 
 CONSTANT uint SHA256_K[64] = {
@@ -76,44 +82,65 @@ CONSTANT uint SHA256_K[64] = {
 CONSTANT uint SHA256_FIRST[8] = {0x6a09e667u, 0xbb67ae85u, 0x3c6ef372u, 0xa54ff53au,
                                  0x510e527fu, 0x9b05688cu, 0x1f83d9abu, 0x5be0cd19u};
 
-FUNCTION uint turned(uint x, uint by) { return (x >> by) | (x << (32 - by)); }
+FUNCTION HASHED turned(HASHED x, uint by) { return (x >> by) | (x << (32 - by)); }
 
 FUNCTION uint bytes_turned(uint x) {
     return (x << 24) | ((x & 0xff00u) << 8) | ((x >> 8) & 0xff00u) | (x >> 24);
 }
 
 // SHA-256's compression of one block of each message, w of which is used up (FIPS 180-4, 6.2.2).
-FUNCTION void compress(uint h[8][HASHES], uint w[16][HASHES]) {
-    uint s[8][HASHES];
-    for (uint i = 0; i < 8; i++) {
-        for (uint l = 0; l < HASHES; l++) s[i][l] = h[i][l];
-    }
+FUNCTION void compress(HASHED h[8], HASHED w[16]) {
+    HASHED s0 = h[0], s1 = h[1], s2 = h[2], s3 = h[3], s4 = h[4], s5 = h[5], s6 = h[6], s7 = h[7];
     for (uint from = 0; from < 64; from += 16) {
+#pragma unroll
         for (uint t = 0; t < 16; t++) {
-            const uint k = SHA256_K[from + t];
-            for (uint l = 0; l < HASHES; l++) {
-                const uint e = s[4][l], a = s[0][l];
-                const uint one = s[7][l] + (turned(e, 6) ^ turned(e, 11) ^ turned(e, 25)) +
-                                 ((e & s[5][l]) ^ (~e & s[6][l])) + k + w[t][l];
-                const uint two = (turned(a, 2) ^ turned(a, 13) ^ turned(a, 22)) +
-                                 ((a & s[1][l]) ^ (a & s[2][l]) ^ (s[1][l] & s[2][l]));
-                s[7][l] = s[6][l];
-                s[6][l] = s[5][l];
-                s[5][l] = e;
-                s[4][l] = s[3][l] + one;
-                s[3][l] = s[2][l];
-                s[2][l] = s[1][l];
-                s[1][l] = a;
-                s[0][l] = one + two;
-                // The schedule's word of 16 rounds later takes this one's place.
-                const uint x = w[(t + 1) % 16][l], y = w[(t + 14) % 16][l];
-                w[t][l] += (turned(x, 7) ^ turned(x, 18) ^ (x >> 3)) + w[(t + 9) % 16][l] +
-                           (turned(y, 17) ^ turned(y, 19) ^ (y >> 10));
-            }
+            const HASHED one = s7 + (turned(s4, 6) ^ turned(s4, 11) ^ turned(s4, 25)) + ((s4 & s5) ^ (~s4 & s6)) +
+                               SHA256_K[from + t] + w[t];
+            const HASHED two = (turned(s0, 2) ^ turned(s0, 13) ^ turned(s0, 22)) + ((s0 & s1) ^ (s0 & s2) ^ (s1 & s2));
+            s7 = s6;
+            s6 = s5;
+            s5 = s4;
+            s4 = s3 + one;
+            s3 = s2;
+            s2 = s1;
+            s1 = s0;
+            s0 = one + two;
+            // The schedule's word of 16 rounds later takes this one's place.
+            const HASHED x = w[(t + 1) % 16], y = w[(t + 14) % 16];
+            w[t] += (turned(x, 7) ^ turned(x, 18) ^ (x >> 3)) + w[(t + 9) % 16] +
+                    (turned(y, 17) ^ turned(y, 19) ^ (y >> 10));
         }
     }
+    h[0] += s0;
+    h[1] += s1;
+    h[2] += s2;
+    h[3] += s3;
+    h[4] += s4;
+    h[5] += s5;
+    h[6] += s6;
+    h[7] += s7;
+}
+
+// The state before a message, of each of several.
+FUNCTION void begin_hashes(HASHED h[8]) {
+    for (uint i = 0; i < 8; i++) h[i] = (HASHED)SHA256_FIRST[i];
+}
+
+// A message's end: its last byte, the end mark, and how many bits it had.
+FUNCTION void end_hashes(HASHED h[8], HASHED last, uint bits) {
+    HASHED w[16];
+    w[0] = (last << 24) | 0x00800000u;
+    for (uint t = 1; t < 15; t++) w[t] = (HASHED)0u;
+    w[15] = (HASHED)bits;
+    compress(h, w);
+}
+
+// Hashes of several messages to their places, of which `here` exist.
+FUNCTION void store_hashes(GLOBAL uint *hashes, HASHED h[8], ulong here) {
     for (uint i = 0; i < 8; i++) {
-        for (uint l = 0; l < HASHES; l++) h[i][l] += s[i][l];
+        uint words[HASHES];
+        hashed_to(words, h[i]);
+        for (uint l = 0; l < HASHES && l < here; l++) hashes[8 * l + i] = words[l];
     }
 }
 
@@ -130,42 +157,28 @@ KERNEL hash_chunks(TENSOR(const uint, words), TENSOR(uint, hashes), ulong chunks
     AT(uint, hashes);
     const ulong first = ((ulong)GROUP_X * ITEMS + ITEM) * HASHES;
     if (first >= chunks) return;
-    uint h[8][HASHES], w[16][HASHES], before[HASHES];
-    for (uint i = 0; i < 8; i++) {
-        for (uint l = 0; l < HASHES; l++) h[i][l] = SHA256_FIRST[i];
-    }
-    // The byte 0x00 in front moves every word by a byte: `before` is the word whose last byte comes first.
-    for (uint l = 0; l < HASHES; l++) before[l] = 0;
+    HASHED h[8], w[16];
+    begin_hashes(h);
+    // The byte 0x00 in front moves every word by a byte: `last` is the word whose last byte comes first.
+    HASHED last = (HASHED)0u;
     for (uint block = 0; block < 64; block++) {
+        uint now[16][HASHES];
         for (uint l = 0; l < HASHES; l++) {
             // Where there are fewer chunks, the last is hashed again.
             const ulong chunk = first + l < chunks ? first + l : chunks - 1;
             GLOBAL const uint *x = words + 1024 * chunk + 16 * block;
-            for (uint t = 0; t < 16; t++) w[t][l] = bytes_turned(one_nan(x[t]));
+            for (uint t = 0; t < 16; t++) now[t][l] = bytes_turned(one_nan(x[t]));
         }
-        for (uint l = 0; l < HASHES; l++) {
-            uint last = before[l];
-            before[l] = w[15][l];
-            for (uint t = 0; t < 16; t++) {
-                const uint now = w[t][l];
-                w[t][l] = (last << 24) | (now >> 8);
-                last = now;
-            }
+#pragma unroll
+        for (uint t = 0; t < 16; t++) {
+            const HASHED word = hashed_from(now[t]);
+            w[t] = (last << 24) | (word >> 8);
+            last = word;
         }
         compress(h, w);
     }
-    // The last byte, the end mark, and 8 x 4097 bits.
-    for (uint l = 0; l < HASHES; l++) {
-        for (uint t = 1; t < 15; t++) w[t][l] = 0;
-        w[0][l] = (before[l] << 24) | 0x00800000u;
-        w[15][l] = 8 * 4097;
-    }
-    compress(h, w);
-    for (uint l = 0; l < HASHES; l++) {
-        if (first + l < chunks) {
-            for (uint i = 0; i < 8; i++) hashes[8 * (first + l) + i] = h[i][l];
-        }
-    }
+    end_hashes(h, last, 8 * 4097);
+    store_hashes(hashes + 8 * first, h, chunks - first);
 }
 
 // Hash of the last chunk, which is shorter than the others. One item does it.
@@ -180,27 +193,25 @@ KERNEL hash_last(TENSOR(const uint, words), TENSOR(uint, hash), uint n) {
     AT(const uint, words);
     AT(uint, hash);
     if (GROUP_X != 0 || ITEM != 0) return;
-    uint h[8][HASHES], w[16][HASHES];
-    for (uint i = 0; i < 8; i++) {
-        for (uint l = 0; l < HASHES; l++) h[i][l] = SHA256_FIRST[i];
-    }
+    HASHED h[8], w[16];
+    begin_hashes(h);
     // 4 n + 1 bytes, the end mark's byte and 8 of the length.
     const uint blocks = (4 * n + 1 + 9 + 63) / 64;
     uint before = 0;
     for (uint block = 0; block < blocks; block++) {
         for (uint t = 0; t < 16; t++) {
             const uint at = 16 * block + t;
-            uint now = at < n ? bytes_turned(one_nan(words[at])) : 0;
+            const uint now = at < n ? bytes_turned(one_nan(words[at])) : 0;
             // The end mark is the byte after the last word's.
             uint word = (before << 24) | (now >> 8);
             if (at == n) word |= 0x00800000u;
             if (block + 1 == blocks && t == 15) word = 8 * (4 * n + 1);
-            for (uint l = 0; l < HASHES; l++) w[t][l] = word;
+            w[t] = (HASHED)word;
             before = now;
         }
         compress(h, w);
     }
-    for (uint i = 0; i < 8; i++) hash[i] = h[i][0];
+    store_hashes(hash, h, 1);
 }
 
 // One level of the Merkle tree: hashes of neighbours, SHA-256(0x01 || left || right); one left over goes up as it is.
@@ -220,30 +231,21 @@ KERNEL hash_pairs(TENSOR(const uint, below), TENSOR(uint, above), ulong n) {
         for (uint i = 0; i < 8; i++) above[8 * pairs + i] = below[8 * (n - 1) + i];
     }
     if (first >= pairs) return;
-    uint h[8][HASHES], w[16][HASHES], last[HASHES];
-    for (uint i = 0; i < 8; i++) {
-        for (uint l = 0; l < HASHES; l++) h[i][l] = SHA256_FIRST[i];
-    }
+    HASHED h[8], w[16];
+    begin_hashes(h);
+    uint now[16][HASHES];
     for (uint l = 0; l < HASHES; l++) {
         const ulong pair = first + l < pairs ? first + l : pairs - 1;
-        uint before = 1;
-        for (uint t = 0; t < 16; t++) {
-            const uint now = below[16 * pair + t];
-            w[t][l] = (before << 24) | (now >> 8);
-            before = now;
-        }
-        last[l] = before;
+        for (uint t = 0; t < 16; t++) now[t][l] = below[16 * pair + t];
+    }
+    // The byte 0x01 in front.
+    HASHED last = (HASHED)1u;
+    for (uint t = 0; t < 16; t++) {
+        const HASHED word = hashed_from(now[t]);
+        w[t] = (last << 24) | (word >> 8);
+        last = word;
     }
     compress(h, w);
-    for (uint l = 0; l < HASHES; l++) {
-        for (uint t = 1; t < 15; t++) w[t][l] = 0;
-        w[0][l] = (last[l] << 24) | 0x00800000u;
-        w[15][l] = 8 * 65;
-    }
-    compress(h, w);
-    for (uint l = 0; l < HASHES; l++) {
-        if (first + l < pairs) {
-            for (uint i = 0; i < 8; i++) above[8 * (first + l) + i] = h[i][l];
-        }
-    }
+    end_hashes(h, last, 8 * 65);
+    store_hashes(above + 8 * first, h, pairs - first);
 }

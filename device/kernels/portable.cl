@@ -15,6 +15,8 @@ typedef unsigned long long ulong;
 #define GLOBAL
 #define CONSTANT static __device__ const
 #define SHARED __shared__
+// Of a pointer to shared memory; `SHARED` is of the memory itself.
+#define IN_SHARED
 #define BARRIER() __syncthreads()
 
 // Work-items of a group are counted along one dimension, groups along two.
@@ -53,6 +55,7 @@ typedef unsigned long long ulong;
 #define GLOBAL __global
 #define CONSTANT __constant
 #define SHARED __local
+#define IN_SHARED __local
 #define BARRIER() barrier(CLK_LOCAL_MEM_FENCE)
 
 #define ITEM ((uint)get_local_id(0))

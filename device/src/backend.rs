@@ -173,7 +173,7 @@ pub fn named(name: &str, contracted: bool) -> Option<Box<dyn Backend>> {
 }
 
 /// The first backend that has a device which can run the profile exactly.
-pub fn first_fit(contracted: bool) -> Box<dyn Backend> {
+pub fn first_fit() -> Box<dyn Backend> {
     let fits = |backend: &Box<dyn Backend>| backend.devices().iter().any(|device| device.refused.is_none());
-    all(contracted).into_iter().find(fits).unwrap_or_else(|| Box::new(Simulated::detect()))
+    all(false).into_iter().find(fits).unwrap_or_else(|| Box::new(Simulated::detect()))
 }

@@ -145,7 +145,7 @@ impl BenchLeaf {
     fn new(mut machine: Box<dyn Machine>, run: &Rehearsal, build: &Build) -> Result<BenchLeaf, BackendError> {
         let plan = &run.plan;
         let shapes = Shapes::of(build);
-        let layout = Layout::of(plan, &shapes, build);
+        let layout = Layout::of(plan, &shapes, build)?;
         let m = &mut *machine;
         let needs = layout.bytes;
         let flat = 4 * plan.parameter_count();

@@ -7,12 +7,20 @@ use std::path::PathBuf;
 /// What stands under the flags of `device run --help`.
 const RUN_HELP: &str = "\
 A job is a folder with run.cose, plan.cbor, initial.safetensors and tokens.bin. The challenge is the exact bytes of a
-log checkpoint that covers the prediction (`client challenge` writes it). Either all output is written or none.
+log checkpoint that covers the prediction (`client challenge` writes it).
+
+What is finished is kept in OUT/work. Ended in any way, the same command goes on from there, to the same bits. Receipts
+appear at the end, each of them whole; OUT/log.jsonl and OUT/loss.svg show the run while it goes.
+
+One process runs all devices, or each runs one of them (--rank, --peers), on one machine or on several. Links between
+processes are not encrypted: whoever can reach an address can disturb a run, though never unseen.
 
 Examples:
   device run --job job --challenge challenge.note --devices 2 --keys keys --out receipts --traces
   device run --job job --challenge challenge.note --devices 2 --keys keys --out faulty \\
     --fault corrupted-link:device=0,step=3,element=1000,bit=22
+  device run --job job --challenge challenge.note --devices 2 --keys keys --out receipts \\
+    --rank 0 --peers 127.0.0.1:7101,127.0.0.1:7102
   device run --job job --devices 2 --dry-run";
 
 /// Runs a training job on devices and signs a receipt for each.
@@ -35,7 +43,7 @@ pub enum Command {
     /// Run a job and write one receipt per device
     #[command(after_help = RUN_HELP)]
     Run(Run),
-    /// Show the backends of this build
+    /// Show the backends of this build, their devices, and which of these can run the profile exactly
     #[command(after_help = "Example:\n  device list --json")]
     List(Listing),
     /// Compare a device with worked examples and recorded steps, bit for bit
@@ -70,18 +78,40 @@ pub struct Run {
     /// Folder of the devices' keys; device-<rank>.key is made when absent
     #[arg(long, value_name = "DIR", required_unless_present = "dry_run")]
     pub keys: Option<PathBuf>,
-    /// Folder for the receipts: new or empty
+    /// Folder for the receipts: new or empty, or of the same run, interrupted
     #[arg(long, value_name = "DIR", required_unless_present = "dry_run")]
     pub out: Option<PathBuf>,
     /// Keep the traces, by which a reconciliation names operations; without them it names leaves
     #[arg(long)]
     pub traces: bool,
+    /// Keep the traces of the last N steps only, in bounded space
+    #[arg(long, value_name = "N", conflicts_with = "traces", value_parser = clap::value_parser!(u64).range(1..))]
+    pub keep_traces: Option<u64>,
+    /// Write a snapshot to go on from every N steps, 0 for none [default: 20 in a run, at least one in 100 steps]
+    #[arg(long, value_name = "N")]
+    pub snapshot_every: Option<u64>,
+    /// Run this one of the devices; the others are other processes
+    #[arg(long, value_name = "R", requires = "peers")]
+    pub rank: Option<u64>,
+    /// Where the devices are, by rank; each listens at its own address
+    #[arg(long, value_name = "HOST:PORT,...", value_delimiter = ',', requires = "rank")]
+    pub peers: Option<Vec<String>>,
+    /// Listen here instead of at the device's own address in --peers
+    #[arg(long, value_name = "HOST:PORT", requires = "rank")]
+    pub listen: Option<String>,
+    /// How long to wait for another device, at the start and in each step
+    #[arg(long, value_name = "SECONDS", default_value_t = 600, requires = "rank",
+        value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub peer_timeout: u64,
     /// Do something wrong on purpose, NAME:KEY=VALUE,...; may be repeated (see `device faults`)
     #[arg(long = "fault", value_name = "SPEC")]
     pub faults: Vec<String>,
-    /// What runs the arithmetic (see `device list`)
-    #[arg(long, value_name = "NAME", default_value = "simulated")]
-    pub backend: String,
+    /// What runs the arithmetic (see `device list`) [default: the first with a device that runs the profile exactly]
+    #[arg(long, value_name = "NAME")]
+    pub backend: Option<String>,
+    /// Build kernels that contract products and sums, to see the device refused
+    #[arg(long, hide = true)]
+    pub contracted: bool,
     /// Check the job and say what the run would need; run nothing
     #[arg(long)]
     pub dry_run: bool,
@@ -93,6 +123,9 @@ pub struct Run {
 /// Flags of `device list`.
 #[derive(Debug, Args)]
 pub struct Listing {
+    /// Build kernels that contract products and sums, to see every device refused
+    #[arg(long, hide = true)]
+    pub contracted: bool,
     /// Write JSON
     #[arg(long)]
     pub json: bool,

@@ -85,7 +85,7 @@ impl<'a> Executor<'a> {
         build: Build,
     ) -> Result<Executor<'a>, BackendError> {
         let Given { plan, tokens, state, .. } = given;
-        let layout = Layout::of(plan, &shapes, &build);
+        let layout = Layout::of(plan, &shapes, &build)?;
         let m = &mut *machine;
         let needs = &layout.bytes;
         let state = update::State {

@@ -2,7 +2,7 @@
 //! is computed.
 
 use crate::checksum::checksum_u32;
-use crate::snapshot::{self, HEADER_BYTES_MAX, SnapshotError, State};
+use crate::snapshot::{self, SnapshotError, State};
 use schemas::digest::{PlanDigest, RunId, digest};
 use schemas::key::PublicKey;
 use schemas::object::{Object as _, ObjectError};
@@ -134,8 +134,8 @@ impl Job {
         let plan = Plan::decode(&bytes)?;
         check_plan(&run, &plan)?;
         let tokens = read_tokens(folder, &plan)?;
-        let bytes = read_file(folder, STATE_FILE, 12 * plan.parameter_count() + HEADER_BYTES_MAX + 8)?;
-        let state = snapshot::read(&bytes, &plan)?;
+        let bytes = read_file(folder, STATE_FILE, snapshot::bytes_max(&plan))?;
+        let state = snapshot::read(&bytes, &plan, 0)?;
         same(STATE_FILE, "state digest", run.state, state.digest(0))?;
         let run_id = run.id();
         Ok(Job { run, run_id, signer, plan, plan_digest, state, tokens })

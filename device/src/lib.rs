@@ -25,6 +25,7 @@ pub mod simulated;
 pub mod checksum;
 pub mod link;
 pub mod fault;
+pub mod journal;
 pub mod rank;
 
 pub mod keyfile;
@@ -36,5 +37,7 @@ pub mod bench;
 
 pub mod estimate;
 pub mod progress;
+pub mod plot;
+pub mod logbook;
 pub mod report;
 pub mod cli;

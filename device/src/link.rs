@@ -1,18 +1,55 @@
-//! Links between devices: one channel for each direction of each pair that meets, carrying little-endian bytes.
+//! Links between devices, in one process or in several: each pair that meets has one, and what crosses it is bytes.
+//!
+//! Written from docs/spec/link.md. Within a process a link is a pair of channels; between processes it is a TCP
+//! connection ([`tcp`]) that a handshake has opened ([`handshake`]).
+
+pub mod frame;
+pub mod tcp;
+pub mod handshake;
 
 use std::sync::mpsc::{Receiver, Sender, channel};
+use tcp::Wire;
 
-/// What crosses a link in one step.
-#[derive(Debug, PartialEq, Eq)]
+/// What crosses a link at once.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
     /// The step it belongs to.
     pub step: u64,
-    /// What it carries.
-    pub cargo: Cargo,
+    /// What it says.
+    pub body: Body,
 }
 
-/// What a message carries.
-#[derive(Debug, PartialEq, Eq)]
+/// What a message says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Body {
+    /// A device's part in a meeting.
+    Cargo(Cargo),
+    /// Loss bits of the leaves under the sender's node, in ascending order; for people to read.
+    Losses(Vec<u32>),
+    /// Steps that the sender, and all it has heard of, can start from.
+    Starts(Vec<u64>),
+    /// The sender, and all it has heard of, have all their records on disk.
+    Done,
+    /// The sender was told to stop before this step.
+    Stopped,
+}
+
+impl Body {
+    fn name(&self) -> &'static str {
+        match self {
+            Body::Cargo(Cargo::Gradient(_)) => "a gradient",
+            Body::Cargo(Cargo::NonFinite(_)) => "a leaf that was not finite",
+            Body::Cargo(Cargo::Ended) => "the run's early end",
+            Body::Losses(_) => "losses",
+            Body::Starts(_) => "steps to start from",
+            Body::Done => "that it is done",
+            Body::Stopped => "that it was stopped",
+        }
+    }
+}
+
+/// A device's part in a meeting.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cargo {
     /// A tree node: f32 words, little-endian.
     Gradient(Vec<u8>),
@@ -38,18 +75,48 @@ pub struct Links {
 
 struct End {
     partner: u64,
-    out: Sender<Message>,
-    back: Receiver<Message>,
+    way: Way,
 }
 
-/// The partner at the other end is gone.
+enum Way {
+    Channels { out: Sender<Message>, back: Receiver<Message> },
+    Tcp(Wire),
+}
+
+/// The partner at the other end is gone, or might as well be.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("device {partner} was lost in step {step}")]
+#[error("device {partner} was lost in step {step}{why}")]
 pub struct Lost {
     /// Which device.
     pub partner: u64,
     /// The step in which it was missed.
     pub step: u64,
+    /// What was seen of it.
+    pub why: Why,
+}
+
+/// What was seen of a lost partner.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Why {
+    /// Its end is closed.
+    Gone,
+    /// It said that it was told to stop.
+    Stopped,
+    /// It sent nothing, or not all, for so many seconds.
+    Silent(u64),
+    /// It sent what it must not.
+    Strange(String),
+}
+
+impl std::fmt::Display for Why {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Why::Gone => Ok(()),
+            Why::Stopped => write!(f, ": it was told to stop before it"),
+            Why::Silent(seconds) => write!(f, ": its part did not arrive within {seconds} s"),
+            Why::Strange(what) => write!(f, ": {what}"),
+        }
+    }
 }
 
 /// The links of `devices` devices (a power of two): at level l, device r meets device r xor 2^l.
@@ -61,14 +128,21 @@ pub fn connect(devices: u64) -> Vec<Links> {
             let high = low | (1 << level);
             let (up, from_low) = channel();
             let (down, from_high) = channel();
-            links[low as usize].ends.push(End { partner: high, out: up, back: from_high });
-            links[high as usize].ends.push(End { partner: low, out: down, back: from_low });
+            let end = |partner, out, back| End { partner, way: Way::Channels { out, back } };
+            links[low as usize].ends.push(end(high, up, from_high));
+            links[high as usize].ends.push(end(low, down, from_low));
         }
     }
     links
 }
 
 impl Links {
+    /// Links over connections, in the order of levels.
+    pub fn over(wires: Vec<(u64, Wire)>) -> Links {
+        let end = |(partner, wire)| End { partner, way: Way::Tcp(wire) };
+        Links { ends: wires.into_iter().map(end).collect() }
+    }
+
     /// How many partners there are: log2 of the number of devices.
     pub fn levels(&self) -> usize {
         self.ends.len()
@@ -81,19 +155,91 @@ impl Links {
 
     /// Sends `cargo` to the partner at `level` and waits for the partner's of the same step.
     pub fn swap(&self, level: usize, step: u64, cargo: Cargo) -> Result<Cargo, Lost> {
-        let end = &self.ends[level];
-        // A partner that has ended is not listening, and what it said at its end is still waiting here.
-        let _ = end.out.send(Message { step, cargo });
-        let message = end.back.recv().map_err(|_| Lost { partner: end.partner, step })?;
-        assert_eq!(message.step, step, "link: partners run the same step");
-        Ok(message.cargo)
+        match self.exchange(level, step, Body::Cargo(cargo))? {
+            Body::Cargo(cargo) => Ok(cargo),
+            other => Err(self.strange(level, step, "its part of the meeting", &other)),
+        }
     }
 
-    /// Tells every partner that there is no `step` any more. Partners that know it already are not listening.
+    /// Takes part in the meeting of `step`, of which this device only says that there is none for it. A partner that is
+    /// gone misses nothing.
     pub fn end(&self, step: u64) {
-        for end in &self.ends {
-            let _ = end.out.send(Message { step, cargo: Cargo::Ended });
+        for level in 0..self.levels() {
+            let _ = self.swap(level, step, Cargo::Ended);
         }
+    }
+
+    /// The losses of all leaves of `step`, in order, given those of this device's own.
+    pub fn share(&self, rank: u64, step: u64, own: &[u32]) -> Result<Vec<u32>, Lost> {
+        let mut known = own.to_vec();
+        for level in 0..self.levels() {
+            let theirs = match self.exchange(level, step, Body::Losses(known.clone()))? {
+                Body::Losses(losses) if losses.len() == known.len() => losses,
+                other => return Err(self.strange(level, step, "the losses of as many leaves", &other)),
+            };
+            known = if rank < self.partner(level) { [known, theirs] } else { [theirs, known] }.concat();
+        }
+        Ok(known)
+    }
+
+    /// The steps that all devices can start from, given those of this one.
+    pub fn agree(&self, own: &[u64]) -> Result<Vec<u64>, Lost> {
+        let mut common = own.to_vec();
+        for level in 0..self.levels() {
+            let theirs = match self.exchange(level, 0, Body::Starts(common.clone()))? {
+                Body::Starts(steps) => steps,
+                other => return Err(self.strange(level, 0, "steps to start from", &other)),
+            };
+            common.retain(|step| theirs.contains(step));
+        }
+        Ok(common)
+    }
+
+    /// Waits until all devices have their records on disk, as this one has.
+    pub fn done(&self, step: u64) -> Result<(), Lost> {
+        for level in 0..self.levels() {
+            let other = self.exchange(level, step, Body::Done)?;
+            if other != Body::Done {
+                return Err(self.strange(level, step, "that it is done", &other));
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells every partner that this device was told to stop before `step`.
+    pub fn stop(self, step: u64) {
+        for end in &self.ends {
+            match &end.way {
+                // Nobody may be listening any more.
+                Way::Channels { out, .. } => drop(out.send(Message { step, body: Body::Stopped })),
+                Way::Tcp(wire) => wire.say(&Message { step, body: Body::Stopped }),
+            }
+        }
+    }
+
+    fn exchange(&self, level: usize, step: u64, body: Body) -> Result<Body, Lost> {
+        let End { partner, way } = &self.ends[level];
+        let lost = |why| Lost { partner: *partner, step, why };
+        let message = match way {
+            Way::Channels { out, back } => {
+                // A partner that has ended is not listening, and what it said at its end is still waiting here.
+                let _ = out.send(Message { step, body });
+                back.recv().map_err(|_| lost(Why::Gone))?
+            }
+            Way::Tcp(wire) => wire.exchange(&Message { step, body }).map_err(lost)?,
+        };
+        if message.body == Body::Stopped {
+            return Err(lost(Why::Stopped));
+        }
+        if message.step != step {
+            return Err(lost(Why::Strange(format!("it is in step {}, expected {step}", message.step))));
+        }
+        Ok(message.body)
+    }
+
+    fn strange(&self, level: usize, step: u64, expected: &str, found: &Body) -> Lost {
+        let why = Why::Strange(format!("expected {expected}, found {}", found.name()));
+        Lost { partner: self.partner(level), step, why }
     }
 }
 
@@ -113,6 +259,18 @@ pub fn from_bytes(bytes: &[u8]) -> Vec<f32> {
 mod tests {
     use super::*;
 
+    /// Runs `act` on a thread for each device and returns what each says, by rank.
+    fn on_all<T: Send>(devices: u64, act: impl Fn(u64, Links) -> T + Sync) -> Vec<T> {
+        std::thread::scope(|scope| {
+            let act = &act;
+            let threads: Vec<_> = (0..)
+                .zip(connect(devices))
+                .map(|(rank, links)| scope.spawn(move || act(rank, links)))
+                .collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        })
+    }
+
     #[test]
     fn every_device_meets_each_partner_of_recursive_doubling_once() {
         for devices in [1, 2, 4, 8, 16] {
@@ -127,14 +285,35 @@ mod tests {
 
     #[test]
     fn partners_swap_what_they_send() {
-        let mut links = connect(2).into_iter();
-        let (zero, one) = (links.next().unwrap(), links.next().unwrap());
         let cargo = |leaf| Cargo::NonFinite(BadLeaf { leaf, tap: 0 });
-        std::thread::scope(|scope| {
-            let other = scope.spawn(move || one.swap(0, 5, cargo(1)));
-            assert_eq!(zero.swap(0, 5, cargo(0)), Ok(cargo(1)));
-            assert_eq!(other.join().unwrap(), Ok(cargo(0)));
+        let got = on_all(2, |rank, links| links.swap(0, 5, cargo(rank)));
+        assert_eq!(got, [Ok(cargo(1)), Ok(cargo(0))]);
+    }
+
+    #[test]
+    fn all_devices_learn_all_losses_in_the_order_of_the_leaves() {
+        let got = on_all(4, |rank, links| links.share(rank, 3, &[10 * rank as u32, 10 * rank as u32 + 1]));
+        for losses in got {
+            assert_eq!(losses, Ok(vec![0, 1, 10, 11, 20, 21, 30, 31]));
+        }
+    }
+
+    #[test]
+    fn all_devices_agree_on_what_all_can_start_from() {
+        let own: [&[u64]; 4] = [&[0, 4, 8], &[0, 4, 8, 9], &[0, 2, 4], &[0, 4, 8]];
+        for common in on_all(4, |rank, links| links.agree(own[rank as usize])) {
+            assert_eq!(common, Ok(vec![0, 4]));
+        }
+    }
+
+    #[test]
+    fn a_device_that_is_done_waits_for_all_and_misses_who_is_not() {
+        assert_eq!(on_all(4, |_, links| links.done(9)), [Ok(()), Ok(()), Ok(()), Ok(())]);
+        let got = on_all(2, |rank, links| match rank {
+            0 => links.done(9),
+            _ => Ok(links.stop(8)),
         });
+        assert_eq!(got[0], Err(Lost { partner: 1, step: 9, why: Why::Stopped }));
     }
 
     #[test]
@@ -146,13 +325,31 @@ mod tests {
     }
 
     #[test]
-    fn a_partner_that_ended_is_heard_though_it_is_gone() {
-        let mut links = connect(2);
-        let one = links.remove(1);
-        one.end(8);
-        drop(one);
-        assert_eq!(links[0].swap(0, 8, Cargo::NonFinite(BadLeaf { leaf: 0, tap: 0 })), Ok(Cargo::Ended));
-        assert!(links[0].swap(0, 9, Cargo::Ended).is_err());
+    fn a_partner_in_another_step_or_at_another_place_of_it_is_named() {
+        let got = on_all(2, |rank, links| links.swap(0, 5 + rank, Cargo::Ended));
+        assert_eq!(
+            got[0].clone().unwrap_err().to_string(),
+            "device 1 was lost in step 5: it is in step 6, expected 5"
+        );
+        let got = on_all(2, |rank, links| match rank {
+            0 => links.swap(0, 5, Cargo::Ended).map(drop),
+            _ => links.done(5),
+        });
+        let expected = "device 1 was lost in step 5: expected its part of the meeting, found that it is done";
+        assert_eq!(got[0].clone().unwrap_err().to_string(), expected);
+    }
+
+    #[test]
+    fn a_partner_that_ended_takes_part_in_the_meeting_that_follows() {
+        let bad = || Cargo::NonFinite(BadLeaf { leaf: 0, tap: 0 });
+        let got = on_all(2, |rank, links| match rank {
+            0 => links.swap(0, 8, bad()).and_then(|cargo| links.done(9).map(|()| cargo)),
+            _ => {
+                links.end(8);
+                links.done(9).map(|()| Cargo::Ended)
+            }
+        });
+        assert_eq!(got, [Ok(Cargo::Ended), Ok(Cargo::Ended)]);
     }
 
     #[test]

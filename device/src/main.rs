@@ -5,13 +5,20 @@ use device::backend::{self, Backend};
 use device::cli::{Cli, Command, Run};
 use device::estimate::estimate;
 use device::job::{Job, JobError, read_limited};
+use device::journal::JournalError;
+use device::link::handshake::{MeetError, Peers};
 use device::progress::Watch;
-use device::run::{Request, RunError, run};
+use device::run::{Request, RunError, run, snapshot_every};
 use device::staging::StagingError;
 use device::{bench, check, keyfile::KeyFileError, report};
 use schemas::challenge::CHECKPOINT_BYTES_MAX;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
 use std::io::{ErrorKind, Write as _};
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 /// Why nothing was done.
 #[derive(Debug, thiserror::Error)]
@@ -26,8 +33,12 @@ enum Failure {
     Backend { found: String, expected: String },
     #[error(transparent)]
     Check(#[from] check::CheckError),
+    #[error("backend {name}: expected a device that runs the profile exactly, found none: {why}")]
+    Refused { name: &'static str, why: String },
     #[error("stdout: {0}")]
     Output(std::io::Error),
+    #[error("signals: {0}")]
+    Signals(std::io::Error),
 }
 
 impl Failure {
@@ -52,11 +63,35 @@ impl Failure {
             Failure::Run(RunError::TooManySteps { .. }) => {
                 Some("give fewer with --steps A..B, and the rest to another run")
             }
+            Failure::Run(RunError::Journal(JournalError::Differs { .. })) => {
+                Some("give the flags of the run that was begun, or another --out")
+            }
+            Failure::Run(RunError::Journal(JournalError::Unreadable { .. })) => {
+                Some("remove the work folder to begin again, or choose another --out")
+            }
+            Failure::Run(RunError::Journal(JournalError::Busy { .. })) => {
+                Some("wait for it to end, or choose another --out")
+            }
+            Failure::Run(RunError::Meet(MeetError::Differs { .. })) => {
+                Some("give all devices of a run the same job, challenge, devices, steps and peers")
+            }
+            Failure::Run(RunError::Meet(MeetError::Missing { .. })) => {
+                Some("start all devices of a run, each with its own --rank; --peer-timeout waits longer")
+            }
+            Failure::Run(
+                RunError::Rank(_)
+                | RunError::Panic { .. }
+                | RunError::Agree(_)
+                | RunError::Meet(MeetError::Stopped)
+                | RunError::Journal(JournalError::System(_)),
+            ) => Some(
+                "what is finished is kept; the same command goes on from there (with several processes, all of them)",
+            ),
             Failure::Challenge(_) | Failure::Run(RunError::Note(_)) => Some("`client challenge` writes it"),
             Failure::Run(RunError::Fault(_)) => {
                 Some("`device faults` explains every fault, `device faults --job DIR` lists the operations")
             }
-            Failure::Backend { .. } => Some("`device list` shows the backends"),
+            Failure::Backend { .. } | Failure::Refused { .. } => Some("`device list` shows the backends"),
             _ => None,
         }
     }
@@ -80,7 +115,7 @@ fn main() -> ExitCode {
     exit(match cli.command {
         Command::Run(flags) => run_job(flags),
         Command::List(flags) => {
-            let backends = backend::all(false);
+            let backends = backend::all(flags.contracted);
             let text = match flags.json {
                 true => format!("{:#}\n", report::backends_json(&backends)),
                 false => report::backends_text(&backends),
@@ -139,7 +174,6 @@ fn explain_faults(job: Option<&std::path::Path>, json: bool) -> Result<(), Failu
 }
 
 fn run_job(flags: Run) -> Result<(), Failure> {
-    let backend = named_backend(&flags.backend)?;
     let job = Job::read(&flags.job)?;
     let steps = flags.steps.unwrap_or(job.steps());
     job.check(steps, flags.devices)?;
@@ -152,13 +186,33 @@ fn run_job(flags: Run) -> Result<(), Failure> {
             false => report::estimate_text(&job, flags.devices, steps, &needs),
         });
     };
+    let backend = chosen_backend(flags.backend.as_deref(), flags.contracted)?;
     let checkpoint = read_limited(&challenge, CHECKPOINT_BYTES_MAX as u64).map_err(Failure::Challenge)?;
-    let (devices, traces, faults) = (flags.devices, flags.traces, flags.faults);
-    let request = Request { checkpoint, devices, steps, keys, out, traces, faults };
-    let mut watch = Watch::start(steps, devices, job.plan.leaves * job.plan.dimensions.rows());
-    let summary = run(&job, &request, &*backend, &mut |progress| watch.see(progress))?;
+    let peers = |addresses| Peers {
+        addresses,
+        listen: flags.listen,
+        patience: Duration::from_secs(flags.peer_timeout),
+    };
+    let request = Request {
+        checkpoint,
+        devices: flags.devices,
+        steps,
+        keys,
+        out,
+        traces: flags.keep_traces.or(flags.traces.then_some(u64::MAX)),
+        faults: flags.faults,
+        alone: flags.rank.zip(flags.peers.map(peers)),
+        snapshot_every: flags.snapshot_every.unwrap_or(snapshot_every(steps)),
+        stop: listen_for_signals()?,
+    };
+    let mut watch = Watch::start(steps, request.ranks().len(), job.plan.leaves * job.plan.dimensions.rows());
+    let ended = run(&job, &request, &*backend, &mut |progress| watch.see(progress));
     let seen = watch.stop(steps);
-    if !request.traces {
+    let summary = ended?;
+    for note in &summary.notes {
+        eprintln!("device: note: {note}");
+    }
+    if request.traces.is_none() {
         eprintln!("device: note: no traces kept: a divergence can be located only to the leaf");
         eprintln!("device: hint: `device run --traces` keeps them");
     }
@@ -168,9 +222,32 @@ fn run_job(flags: Run) -> Result<(), Failure> {
     })
 }
 
-fn named_backend(name: &str) -> Result<Box<dyn Backend>, Failure> {
-    backend::named(name, false).ok_or_else(|| {
-        let names: Vec<_> = backend::all(false).iter().map(|backend| backend.name()).collect();
-        Failure::Backend { found: name.to_owned(), expected: names.join(" or ") }
-    })
+/// Set once the system asks this process to end. A second signal ends it at once.
+fn listen_for_signals() -> Result<Arc<AtomicBool>, Failure> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGTERM, SIGINT] {
+        flag::register_conditional_shutdown(signal, 2, Arc::clone(&stop)).map_err(Failure::Signals)?;
+        flag::register(signal, Arc::clone(&stop)).map_err(Failure::Signals)?;
+    }
+    Ok(stop)
+}
+
+/// The backend of a name, or else the first that can run the profile exactly. One that cannot is refused here, before
+/// anything is written.
+fn chosen_backend(name: Option<&str>, contracted: bool) -> Result<Box<dyn Backend>, Failure> {
+    let all = || backend::all(contracted);
+    let backend = match name {
+        Some(name) => backend::named(name, contracted).ok_or_else(|| {
+            let names: Vec<_> = all().iter().map(|backend| backend.name()).collect();
+            Failure::Backend { found: name.to_owned(), expected: names.join(" or ") }
+        })?,
+        // The drill is about kernels, which the last of all, the simulated one, does not have.
+        None if contracted => all().swap_remove(0),
+        None => backend::first_fit(),
+    };
+    let refused = backend.devices().into_iter().map(|device| device.refused);
+    match refused.collect::<Option<Vec<String>>>() {
+        Some(why) => Err(Failure::Refused { name: backend.name(), why: why.join("; ") }),
+        None => Ok(backend),
+    }
 }

@@ -1,5 +1,6 @@
 //! Where everything that a leaf reads and writes lies in device memory, and how many bytes that takes.
 
+use crate::backend::BackendError;
 use crate::launches::{self, Shapes, Step};
 use crate::machine::{Buffer, Build};
 use schemas::fold::BLOCK_WORDS;
@@ -78,7 +79,8 @@ pub struct Layout {
 
 impl Layout {
     /// The layout of a plan, launched so.
-    pub fn of(plan: &Plan, shapes: &Shapes, build: &Build) -> Layout {
+    pub fn of(plan: &Plan, shapes: &Shapes, build: &Build) -> Result<Layout, BackendError> {
+        check(plan)?;
         let (tensors, tensor_words) = tensors(plan);
         let parameters = ends(plan.parameters.iter().map(|parameter| parameter.shape.iter().product()));
         let tables = ends(plan.tables.iter().map(|table| table.words.len() as u64));
@@ -97,8 +99,24 @@ impl Layout {
         let mut layout = Layout { tensors, parameters, tables, bytes };
         let steps = launches::launches(plan, &Places::nowhere(&layout), shapes, build);
         layout.bytes.sums = 8 * sums_end(&steps).max(3);
-        layout
+        Ok(layout)
     }
+}
+
+/// Kernels count rows and columns, and heads of all sequences, in 32 bits.
+fn check(plan: &Plan) -> Result<(), BackendError> {
+    let shapes = plan.parameters.iter().map(|parameter| (&parameter.name, &parameter.shape));
+    for (name, shape) in shapes.chain(plan.tensors.iter().map(|tensor| (&tensor.name, &tensor.shape))) {
+        let columns = shape.last().copied().unwrap_or(1);
+        let rows: u64 = shape.iter().rev().skip(1).product();
+        if rows.max(columns) >= 1 << 31 {
+            let found = format!("{name} with {rows} rows of {columns}");
+            return Err(BackendError(format!(
+                "plan: expected tensors of less than 2^31 rows and columns, found {found}"
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// Bytes of the coefficients of every tensor and flat vector of a plan: 1024 pairs, and a pair for each block.

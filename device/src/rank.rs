@@ -4,8 +4,9 @@ use crate::backend::{BackendError, Device, Leaf, Moments, Spoil, Which};
 use crate::checksum::Digested;
 use crate::fault::Faults;
 use crate::job::Job;
+use crate::journal::records::Entry;
+use crate::journal::{Journal, JournalError};
 use crate::link::{BadLeaf, Cargo, Links, Lost};
-use crate::staging::{Staging, StagingError};
 use schemas::challenge::chosen_step;
 use schemas::digest::{Challenge, TraceRoot};
 use schemas::fold::NAN_WORD;
@@ -14,7 +15,9 @@ use schemas::receipt::{Answer, DeviceOutcome, DeviceRecord, Exchange, Sum};
 use schemas::record::NonFinite;
 use schemas::run::Steps;
 use schemas::trace::Trace;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 /// Why a device ended without records.
 #[derive(Debug, thiserror::Error)]
@@ -37,9 +40,17 @@ pub enum RankError {
         /// Who is gone.
         source: Lost,
     },
-    /// A trace could not be written.
+    /// Its records, traces or snapshots could not be written.
     #[error(transparent)]
-    Staging(#[from] StagingError),
+    Journal(#[from] JournalError),
+    /// It was told to stop.
+    #[error("device {rank} was told to stop before step {step}")]
+    Stopped {
+        /// Which device.
+        rank: u64,
+        /// The step that comes next.
+        step: u64,
+    },
 }
 
 /// What all devices of a run share.
@@ -54,8 +65,12 @@ pub struct Shared<'a> {
     pub challenge: Challenge,
     /// What is to go wrong.
     pub faults: &'a Faults,
-    /// Where traces go, if they are kept.
-    pub traces: Option<&'a Staging>,
+    /// Of how many of the last steps traces are kept, if they are.
+    pub traces: Option<u64>,
+    /// After how many steps a snapshot is written; 0 for never.
+    pub snapshot_every: u64,
+    /// Whether the process was told to stop.
+    pub stop: &'a AtomicBool,
 }
 
 /// A step that a device has finished, for who watches.
@@ -65,8 +80,31 @@ pub struct Progress {
     pub rank: u64,
     /// Which step.
     pub step: u64,
-    /// Loss bits of its leaves.
-    pub losses: Vec<u32>,
+    /// Loss bits of all leaves of the step, if the partners told theirs.
+    pub losses: Option<Vec<u32>>,
+    /// Bits of the global norm, if there was one.
+    pub norm: Option<u32>,
+    /// How long it took.
+    pub micros: u64,
+    /// When it was finished, in milliseconds since 1970.
+    pub unix_ms: u64,
+    /// Whether an earlier process finished it.
+    pub earlier: bool,
+}
+
+impl Progress {
+    /// What there is to see of a step that is on record.
+    pub fn of(rank: u64, entry: &Entry, earlier: bool) -> Progress {
+        Progress {
+            rank,
+            step: entry.record.step,
+            losses: entry.losses.clone(),
+            norm: entry.record.outcome.as_ref().map(|outcome| outcome.norm),
+            micros: entry.micros,
+            unix_ms: entry.unix_ms,
+            earlier,
+        }
+    }
 }
 
 /// What a device has to say at the end.
@@ -79,6 +117,21 @@ pub struct Account {
     pub invalid: Option<(u64, NonFinite)>,
 }
 
+impl Account {
+    /// What a device has to say whose records are in a journal.
+    pub fn of(journal: &Journal, rank: u64, steps: Steps, faults: &Faults) -> Account {
+        let entries = journal.entries();
+        let told = |step| steps.first <= step && !faults.skips_record(rank, step);
+        let records = entries.iter().map(|entry| &entry.record).filter(|record| told(record.step));
+        let last = entries.last().map(|entry| &entry.record);
+        Account {
+            records: records.cloned().collect(),
+            answer: entries.iter().find_map(|entry| entry.answer),
+            invalid: last.and_then(|record| record.non_finite.map(|at| (record.step, at))),
+        }
+    }
+}
+
 /// One device and its place among the others.
 pub struct Rank<'a> {
     /// What all share.
@@ -89,6 +142,8 @@ pub struct Rank<'a> {
     pub links: Links,
     /// The device itself.
     pub device: Box<dyn Device + 'a>,
+    /// Its work folder. The device's state is the one before the step that follows its records.
+    pub journal: Journal,
 }
 
 /// A node of the gradient tree, or why there is none. Its words stay on the device.
@@ -117,27 +172,74 @@ impl Spoil for Tampering<'_> {
 }
 
 impl Rank<'_> {
-    /// Runs all steps.
-    pub fn run(mut self, watch: &Sender<Progress>) -> Result<Account, RankError> {
+    /// Runs all steps that are not on record yet. However it ends, the journal on disk is one to go on from.
+    pub fn run(mut self, watch: &Sender<Progress>) -> Result<Journal, RankError> {
+        let ended = self.steps(watch);
+        let next = self.journal.entries().len() as u64;
+        match ended {
+            Ok(()) => {
+                self.journal.end()?;
+                let lost = |source| RankError::Lost { rank: self.rank, source };
+                // As long as a device may have steps to run again, it needs the others for them.
+                self.links.done(next).map_err(lost)?;
+                Ok(self.journal)
+            }
+            Err(error) => {
+                if let RankError::Stopped { .. } | RankError::Lost { .. } = error {
+                    // The step that follows was not begun, or got no further than its meeting: the state is still the
+                    // one before it. What cannot be written is computed again from an earlier snapshot.
+                    let _ = self.snapshot(next, false);
+                }
+                if let RankError::Stopped { step, .. } = error {
+                    self.links.stop(step);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn steps(&mut self, watch: &Sender<Progress>) -> Result<(), RankError> {
         let Steps { first, end } = self.shared.steps;
         let chosen = chosen_step(self.shared.challenge, self.shared.steps);
-        let mut account = Account { records: Vec::new(), answer: None, invalid: None };
-        for step in 0..end {
-            let keyed = (step == chosen).then_some(&mut account.answer);
-            let Some(record) = self.step(step, keyed)? else { break };
-            // Nobody may be watching any more; that is no reason to stop.
-            let _ = watch.send(Progress { rank: self.rank, step, losses: record.losses.clone() });
-            account.invalid = record.non_finite.map(|at| (step, at));
-            if first <= step && !self.shared.faults.skips_record(self.rank, step) {
-                account.records.push(record);
+        for step in self.journal.entries().len() as u64..end {
+            if self.shared.stop.load(Ordering::Relaxed) {
+                return Err(RankError::Stopped { rank: self.rank, step });
             }
-            if account.invalid.is_some() {
+            let began = Instant::now();
+            let mut answer = None;
+            let keyed = (step == chosen).then_some(&mut answer);
+            let Some(record) = self.step(step, keyed)? else { break };
+            let invalid = record.non_finite.is_some();
+            // A partner that is lost here is missed in the next meeting.
+            let losses = self.links.share(self.rank, step, &record.losses).ok();
+            let micros = began.elapsed().as_micros() as u64;
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            let entry = Entry { record, answer, losses, micros, unix_ms: now.as_millis() as u64 };
+            let progress = Progress::of(self.rank, &entry, false);
+            self.journal.append(entry)?;
+            if let Some(kept) = self.shared.traces.filter(|_| first <= step) {
+                self.journal.forget_traces((step + 1).saturating_sub(kept))?;
+            }
+            let every = self.shared.snapshot_every;
+            if every > 0 && (step + 1).is_multiple_of(every) && step + 1 < end && !invalid {
+                self.snapshot(step + 1, true)?;
+            }
+            // Nobody may be watching any more; that is no reason to stop.
+            let _ = watch.send(progress);
+            if invalid {
                 // Peers with other bits may not have met it; they must not wait for this device.
-                self.links.end(step + 1);
+                if step + 1 < end {
+                    self.links.end(step + 1);
+                }
                 break;
             }
         }
-        Ok(account)
+        Ok(())
+    }
+
+    fn snapshot(&mut self, step: u64, regular: bool) -> Result<(), RankError> {
+        let state = self.device.state().map_err(self.stopped(step))?;
+        Ok(self.journal.snapshot(step, &self.shared.job.plan, &state, regular)?)
     }
 
     /// One step; `None` if a peer's run ended before it. The answer is set if the step has tensors to answer from.
@@ -200,16 +302,15 @@ impl Rank<'_> {
     }
 
     /// Trace roots and losses; the traces themselves are written if they are kept.
-    fn report_leaves(&self, step: u64, leaves: &[Leaf]) -> Result<(Vec<TraceRoot>, Vec<u32>), RankError> {
+    fn report_leaves(&mut self, step: u64, leaves: &[Leaf]) -> Result<(Vec<TraceRoot>, Vec<u32>), RankError> {
         let first = self.rank * leaves.len() as u64;
         let mut roots = Vec::new();
         for (leaf, report) in (first..).zip(leaves) {
             let trace = Trace { step, leaf, folds: report.folds.clone() };
             roots.push(trace.root());
             let kept = self.shared.traces.filter(|_| self.shared.steps.first <= step);
-            if let Some(staging) = kept.filter(|_| !self.shared.faults.without_files(self.rank)) {
-                let name = format!("traces/rank-{}/step-{step:06}-leaf-{leaf:04}.cbor", self.rank);
-                staging.write(&name, &trace.encode())?;
+            if kept.is_some() && !self.shared.faults.without_files(self.rank) {
+                self.journal.trace(step, leaf, &trace.encode())?;
             }
         }
         Ok((roots, leaves.iter().map(|leaf| leaf.loss).collect()))

@@ -22,10 +22,9 @@ pub fn summary_text(
     summary: &Summary,
     seen: &Seen,
 ) -> String {
-    let simulated = if backend.simulated() { ", simulated" } else { "" };
     let mut lines = vec![
         format!("run {} ({:?}, signed by {})", job.run_id, job.run.name, job.signer),
-        format!("steps {} on {} devices{simulated}", request.steps, request.devices),
+        format!("steps {} on {} devices, {}", request.steps, request.devices, backend.name()),
     ];
     if let (Some(first), Some(last)) = (seen.first, seen.last) {
         lines.push(format!(

@@ -1,16 +1,23 @@
-//! A run: one thread for each device, then a signed receipt from each; all of its output or none.
+//! A run: one thread for each device of this process, then a signed receipt from each. What is finished is kept while
+//! the run goes, so that it goes on from there if it is interrupted.
 
 use crate::backend::{Backend, BackendError, Given};
 use crate::checkpoint::{self, NoteError};
 use crate::fault::Faults;
 use crate::job::{Job, JobError, read_limited};
+use crate::journal::identity::Identity;
+use crate::journal::{self, Journal, JournalError};
 use crate::keyfile::{self, KeyFileError};
-use crate::link;
+use crate::link::frame::Limits;
+use crate::link::handshake::{self, Hello, MeetError, Peers};
+use crate::link::{self, Links, Lost};
+use crate::logbook::Logbook;
 use crate::rank::{Account, Progress, Rank, RankError, Shared};
-use crate::staging::{Staging, StagingError};
+use crate::snapshot::State;
+use crate::staging::{StagingError, check_place, parent_of, sync, system, write_atomic};
 use schemas::attachment::{ATTACHMENT_BYTES_MAX, AttachmentName};
 use schemas::challenge::challenge;
-use schemas::digest::EntryDigest;
+use schemas::digest::{Challenge, EntryDigest};
 use schemas::key::{PublicKey, SecretKey};
 use schemas::object::Object as _;
 use schemas::prediction::PREDICTION_STEPS_MAX;
@@ -18,7 +25,10 @@ use schemas::receipt::{Receipt, ReceiptBody};
 use schemas::record::NonFinite;
 use schemas::run::Steps;
 use schemas::statement::{Payload, STATEMENT_BYTES_MAX, Statement, StatementError};
+use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc;
 
 /// What to run, and where its output goes.
@@ -31,21 +41,73 @@ pub struct Request {
     pub steps: Steps,
     /// Where the devices' keys are, or are to be made.
     pub keys: PathBuf,
-    /// A folder that is new or empty.
+    /// A folder that is new or empty, or that an interrupted run of the same request has begun.
     pub out: PathBuf,
-    /// Whether traces are kept.
-    pub traces: bool,
+    /// Of how many of the last steps traces are kept, if they are.
+    pub traces: Option<u64>,
     /// `--fault` values.
     pub faults: Vec<String>,
+    /// The one device that this process runs, and where the others are; if absent, it runs all of them.
+    pub alone: Option<(u64, Peers)>,
+    /// After how many steps a snapshot is written; 0 for never.
+    pub snapshot_every: u64,
+    /// Set from outside when the run is to stop after the step at hand.
+    pub stop: Arc<AtomicBool>,
+}
+
+impl Request {
+    /// The devices that this process runs.
+    pub fn ranks(&self) -> Vec<u64> {
+        match &self.alone {
+            Some((rank, _)) => vec![*rank],
+            None => (0..self.devices).collect(),
+        }
+    }
+
+    /// What a device is asked for: what has to be the same when its run goes on.
+    fn identity(
+        &self,
+        job: &Job,
+        backend: &dyn Backend,
+        challenge: Challenge,
+        rank: u64,
+        key: &SecretKey,
+    ) -> Identity {
+        let traces = match self.traces {
+            None => "none".to_owned(),
+            Some(u64::MAX) => "all".to_owned(),
+            Some(steps) => format!("of the last {steps} steps"),
+        };
+        Identity(vec![
+            ("run", job.run_id.to_string()),
+            ("challenge", challenge.to_string()),
+            ("devices", self.devices.to_string()),
+            ("steps", self.steps.to_string()),
+            ("rank", rank.to_string()),
+            ("key", key.public().to_string()),
+            ("backend", backend.name().to_owned()),
+            ("traces", traces),
+            ("faults", self.faults.join(" ")),
+        ])
+    }
+}
+
+/// How often a snapshot is written unless somebody says otherwise: twenty times a run, and at least every 100 steps.
+pub fn snapshot_every(steps: Steps) -> u64 {
+    steps.end.div_ceil(20).min(100)
 }
 
 /// What came of a run.
 #[derive(Debug)]
 pub struct Summary {
-    /// One for each device, in rank order.
+    /// One for each device of this process, in rank order.
     pub devices: Vec<Handed>,
     /// The first step in which a device met a NaN or an infinity.
     pub invalid: Option<Invalid>,
+    /// The step that this process went on from, if an earlier one had begun.
+    pub resumed: Option<u64>,
+    /// What was not as it should be, and did no harm.
+    pub notes: Vec<String>,
 }
 
 /// A step that was invalid for a device.
@@ -87,6 +149,23 @@ pub enum RunError {
     /// Output that cannot be written.
     #[error(transparent)]
     Staging(#[from] StagingError),
+    /// Work that cannot be gone on with.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// A number of addresses that is not that of the devices, or a rank that is none of them.
+    #[error("expected {expected}, found {found}")]
+    Peers {
+        /// What there should be.
+        expected: String,
+        /// What was given.
+        found: String,
+    },
+    /// The other devices were not found.
+    #[error(transparent)]
+    Meet(#[from] MeetError),
+    /// The other devices were found, and lost before the first step.
+    #[error("device {} was lost before the first step{}", .0.partner, .0.why)]
+    Agree(Lost),
     /// A challenge that is no checkpoint note.
     #[error(transparent)]
     Note(#[from] NoteError),
@@ -148,7 +227,7 @@ struct Files {
 }
 
 /// Runs a job. Everything that can be refused is refused before anything is computed; `watch` sees each step of each
-/// device as it is finished.
+/// device of this process as it is finished, and those that an earlier process had finished.
 pub fn run(
     job: &Job,
     request: &Request,
@@ -160,73 +239,219 @@ pub fn run(
     if steps.count() > PREDICTION_STEPS_MAX as u64 {
         return Err(RunError::TooManySteps { found: steps });
     }
+    check_peers(request)?;
     checkpoint::check_form(&request.checkpoint)?;
     let faults = Faults::read(&request.faults, &job.plan, devices, steps)?;
-    let replayed = (0..devices).map(|rank| faults.replayed(rank).map(read_old).transpose());
+    let ranks = request.ranks();
+    let replayed = ranks.iter().map(|&rank| faults.replayed(rank).map(read_old).transpose());
     let replayed = replayed.collect::<Result<Vec<_>, _>>()?;
-    let staging = Staging::start(&request.out)?;
-    let keys = (0..devices).map(|rank| keyfile::load_or_create(&request.keys, rank));
+    journal::clear_remains(&request.out);
+    check_place(&request.out, &ranks)?;
+    let keys = ranks.iter().map(|&rank| keyfile::load_or_create(&request.keys, rank));
     let keys = keys.collect::<Result<Vec<_>, _>>()?;
-
     let challenge = challenge(job.run_id, &request.checkpoint);
+    let open = |(&rank, key): (&u64, &SecretKey)| {
+        let identity = request.identity(job, backend, challenge, rank, key);
+        Journal::open(&request.out, rank, job.run_id, &job.plan, &identity)
+    };
+    let journals = ranks.iter().zip(&keys).map(open).collect::<Result<Vec<_>, _>>()?;
     let shared = Shared {
         job,
         devices,
         steps,
         challenge,
         faults: &faults,
-        traces: request.traces.then_some(&staging),
+        traces: request.traces,
+        snapshot_every: request.snapshot_every,
+        stop: &request.stop,
     };
-    let accounts = run_all(&shared, backend, watch)?;
-    let mut summary = Summary { devices: Vec::new(), invalid: first_invalid(&accounts) };
-    for ((rank, account), (key, old)) in (0..).zip(accounts).zip(keys.iter().zip(replayed)) {
+    let mut notes: Vec<String> = journals.iter().flat_map(|journal| journal.damage.clone()).collect();
+    let title = format!("{} ({})", job.run.name, &job.run_id.to_string()[..16]);
+    let tokens = job.plan.leaves * job.plan.dimensions.rows();
+    let every = request.snapshot_every;
+    let mut logbook = Logbook::new(&request.out, &title, ranks[0], ranks.len(), tokens, every);
+    let (journals, resumed) = work(&shared, request, backend, journals, &mut logbook, watch)?;
+    notes.extend(logbook.failure.take());
+
+    let accounts: Vec<Account> = ranks
+        .iter()
+        .zip(&journals)
+        .map(|(&rank, journal)| Account::of(journal, rank, steps, &faults))
+        .collect();
+    let mut summary =
+        Summary { devices: Vec::new(), invalid: first_invalid(&ranks, &accounts), resumed, notes };
+    let mut files = Vec::new();
+    for ((rank, account), (key, old)) in ranks.iter().zip(accounts).zip(keys.iter().zip(replayed)) {
         let records = account.records.len();
-        let own = receipt(job, request, backend, rank, account, key)?;
-        let files = Some(old.unwrap_or(own)).filter(|_| !faults.silent(rank));
-        let entry = files.as_ref().map(|files| EntryDigest::of(&files.statement));
-        if let Some(files) = files {
-            staging.write(&format!("receipt-{rank}.cose"), &files.statement)?;
-            staging.write(&format!("receipt-{rank}.body.cbor"), &files.body)?;
-        }
-        summary.devices.push(Handed { rank, key: key.public(), entry, records });
+        let own = receipt(job, request, backend, *rank, account, key)?;
+        let handed = Some(old.unwrap_or(own)).filter(|_| !faults.silent(*rank));
+        let entry = handed.as_ref().map(|files| EntryDigest::of(&files.statement));
+        files.push(handed);
+        summary.devices.push(Handed { rank: *rank, key: key.public(), entry, records });
     }
-    staging.publish()?;
+    publish(&request.out, &ranks, files, journals, ranks.len() as u64 == devices)?;
     Ok(summary)
 }
 
-/// One thread for each device; what they finish is watched from this one.
+fn check_peers(request: &Request) -> Result<(), RunError> {
+    let Some((rank, peers)) = &request.alone else { return Ok(()) };
+    let (devices, count) = (request.devices, peers.addresses.len());
+    if count as u64 != devices {
+        let expected = format!("an address for each of the {devices} devices in --peers");
+        return Err(RunError::Peers { expected, found: format!("{count} addresses") });
+    }
+    if *rank >= devices {
+        let expected = format!("a --rank below the number of devices, {devices}");
+        return Err(RunError::Peers { expected, found: rank.to_string() });
+    }
+    Ok(())
+}
+
+/// Hands in what the devices of this process have to say, and takes their work folders away. Ended anywhere in here, it
+/// is done again from the work folders, to the same bytes.
+fn publish(
+    out: &Path,
+    ranks: &[u64],
+    files: Vec<Option<Files>>,
+    journals: Vec<Journal>,
+    all: bool,
+) -> Result<(), RunError> {
+    for (rank, (journal, files)) in ranks.iter().zip(journals.iter().zip(&files)) {
+        // Records and traces first: a receipt that is there has all that belongs to it.
+        if let Some(files) = files {
+            let path = out.join(format!("receipt-{rank}.body.cbor"));
+            write_atomic(&path, &files.body, 0o644).map_err(system(&path))?;
+        }
+        let (from, to) = (journal.traces(), out.join("traces").join(format!("rank-{rank}")));
+        if from.exists() {
+            fs::create_dir_all(parent_of(&to)).map_err(system(&to))?;
+            fs::rename(&from, &to).map_err(system(&to))?;
+            sync(parent_of(&to)).map_err(system(&to))?;
+        }
+    }
+    for (rank, files) in ranks.iter().zip(&files) {
+        // Point of no return, for each device: its receipt is there, and a second one is never made.
+        if let Some(files) = files {
+            let path = out.join(format!("receipt-{rank}.cose"));
+            write_atomic(&path, &files.statement, 0o644).map_err(system(&path))?;
+        }
+    }
+    Ok(journal::clear(out, journals, all)?)
+}
+
+/// Stands for a run that is over, among the steps that it could go on from.
+const OVER: u64 = u64::MAX;
+
+/// Finishes all steps of the devices of this process, and says from which step it went on.
+fn work(
+    shared: &Shared<'_>,
+    request: &Request,
+    backend: &dyn Backend,
+    mut journals: Vec<Journal>,
+    logbook: &mut Logbook,
+    watch: &mut dyn FnMut(Progress),
+) -> Result<(Vec<Journal>, Option<u64>), RunError> {
+    let job = shared.job;
+    let ranks = request.ranks();
+    let begun = journals.iter().any(|journal| !journal.entries().is_empty());
+    let ended = journals.iter().all(Journal::ended);
+    let mut links = Vec::new();
+    let mut starts = starts(&journals[0]);
+    journals[1..].iter().for_each(|journal| starts.retain(|step| self::starts(journal).contains(step)));
+    // A receipt of another device is only there if all had ended; that one is not coming any more.
+    let handed_in =
+        || (0..shared.devices).any(|rank| request.out.join(format!("receipt-{rank}.cose")).exists());
+    match &request.alone {
+        Some((rank, peers)) if !(ended && handed_in()) => {
+            let Shared { devices, steps, challenge, .. } = *shared;
+            let hello = Hello { run: job.run_id, challenge, devices, steps, from: *rank, to: *rank };
+            let taps = job.plan.taps().count() as u64;
+            let limits = Limits { words: job.plan.parameter_count(), leaves: job.plan.leaves, taps };
+            let own = handshake::meet(hello, peers, limits, &request.stop)?;
+            starts = own.agree(&starts).map_err(RunError::Agree)?;
+            links.push(own);
+        }
+        Some(_) => {}
+        None => links = link::connect(shared.devices),
+    }
+    let start = starts.into_iter().max().unwrap_or(0);
+    let mut states = Vec::new();
+    if start != OVER {
+        for journal in &mut journals {
+            states.push(journal.go_on(start, &job.plan)?);
+        }
+    }
+    let mut earlier = Vec::new();
+    for step in 0..journals.iter().map(|journal| journal.entries().len()).min().unwrap_or(0) {
+        let each = ranks.iter().zip(&journals);
+        earlier.extend(each.map(|(&rank, journal)| Progress::of(rank, &journal.entries()[step], true)));
+    }
+    logbook.begin(&earlier);
+    earlier.into_iter().for_each(&mut *watch);
+    if start != OVER {
+        let ready = ranks.iter().zip(links).zip(journals.into_iter().zip(&states));
+        let ready = ready.map(|((rank, links), (journal, state))| Ready { rank, links, journal, state });
+        let mut see = |progress: Progress| {
+            logbook.see(&progress);
+            watch(progress);
+        };
+        journals = run_all(shared, backend, ready.collect(), &mut see)?;
+    }
+    logbook.finish();
+    Ok((journals, begun.then_some(start.min(shared.steps.end))))
+}
+
+fn starts(journal: &Journal) -> Vec<u64> {
+    let mut starts = journal.starts();
+    starts.extend(journal.ended().then_some(OVER));
+    starts
+}
+
+/// A device that is about to start.
+struct Ready<'a> {
+    rank: &'a u64,
+    links: Links,
+    journal: Journal,
+    /// Absent if it starts from the job's.
+    state: &'a Option<State>,
+}
+
+/// One thread for each device of this process; what they finish is watched from this one.
 fn run_all(
     shared: &Shared<'_>,
     backend: &dyn Backend,
+    ready: Vec<Ready<'_>>,
     watch: &mut dyn FnMut(Progress),
-) -> Result<Vec<Account>, RunError> {
+) -> Result<Vec<Journal>, RunError> {
     let job = shared.job;
     let mut ranks = Vec::new();
-    for (rank, links) in (0..).zip(link::connect(shared.devices)) {
-        let given = Given { rank, plan: &job.plan, tokens: &job.tokens, state: &job.state };
+    for Ready { rank, links, journal, state } in ready {
+        let rank = *rank;
+        let state = state.as_ref().unwrap_or(&job.state);
+        let given = Given { rank, plan: &job.plan, tokens: &job.tokens, state };
         let device = backend.open(given).map_err(|source| RunError::Start { rank, source })?;
-        ranks.push(Rank { shared, rank, links, device });
+        ranks.push(Rank { shared, rank, links, device, journal });
     }
     let (progress, watched) = mpsc::channel();
-    let ended: Vec<Result<Account, RunError>> = std::thread::scope(|scope| {
+    let ended: Vec<Result<Journal, RunError>> = std::thread::scope(|scope| {
         let mut threads = Vec::new();
         for rank in ranks {
             let progress = progress.clone();
-            threads.push(scope.spawn(move || rank.run(&progress)));
+            threads.push((rank.rank, scope.spawn(move || rank.run(&progress))));
         }
         drop(progress);
         watched.iter().for_each(watch);
-        (0..).zip(threads).map(|(rank, thread)| account_of(rank, thread.join())).collect()
+        threads.into_iter().map(|(rank, thread)| account_of(rank, thread.join())).collect()
     });
     root_cause(ended)
 }
 
 fn account_of(
     rank: u64,
-    ended: std::thread::Result<Result<Account, RankError>>,
-) -> Result<Account, RunError> {
+    ended: std::thread::Result<Result<Journal, RankError>>,
+) -> Result<Journal, RunError> {
     match ended {
-        Ok(account) => Ok(account?),
+        Ok(journal) => Ok(journal?),
         Err(panic) => {
             let text = panic.downcast_ref::<String>().map(String::as_str);
             let message = text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
@@ -235,19 +460,19 @@ fn account_of(
     }
 }
 
-/// All accounts, or the error that the others follow from: a lost peer is never the first thing to go wrong.
-fn root_cause(ended: Vec<Result<Account, RunError>>) -> Result<Vec<Account>, RunError> {
+/// All journals, or the error that the others follow from: a lost peer is never the first thing to go wrong.
+fn root_cause(ended: Vec<Result<Journal, RunError>>) -> Result<Vec<Journal>, RunError> {
     let follows = |error: &RunError| matches!(error, RunError::Rank(RankError::Lost { .. }));
-    let (accounts, mut errors): (Vec<_>, Vec<_>) = ended.into_iter().partition(Result::is_ok);
+    let (journals, mut errors): (Vec<_>, Vec<_>) = ended.into_iter().partition(Result::is_ok);
     errors.sort_by_key(|error| error.as_ref().is_err_and(follows));
     match errors.into_iter().next() {
-        Some(error) => error.map(|account| vec![account]),
-        None => accounts.into_iter().collect(),
+        Some(error) => error.map(|journal| vec![journal]),
+        None => journals.into_iter().collect(),
     }
 }
 
-fn first_invalid(accounts: &[Account]) -> Option<Invalid> {
-    let each = (0..).zip(accounts);
+fn first_invalid(ranks: &[u64], accounts: &[Account]) -> Option<Invalid> {
+    let each = ranks.iter().copied().zip(accounts);
     let invalid =
         each.filter_map(|(rank, account)| account.invalid.map(|(step, at)| Invalid { step, rank, at }));
     invalid.min_by_key(|invalid| (invalid.step, invalid.rank))

@@ -1,4 +1,4 @@
-//! The first training state: safetensors with Hugging Face names, moments as `adamw.m.<name>`, `adamw.v.<name>`.
+//! Training states as files: safetensors with Hugging Face names, moments as `adamw.m.<name>`, `adamw.v.<name>`.
 
 use crate::checksum::checksum_f32;
 use safetensors::{Dtype, SafeTensors};
@@ -6,6 +6,7 @@ use schemas::checksum::state_digest;
 use schemas::digest::StateDigest;
 use schemas::plan::{Parameter, Plan};
 use std::collections::BTreeSet;
+use std::io::{self, Write};
 
 /// Longest safetensors header read, in bytes.
 pub const HEADER_BYTES_MAX: u64 = 8 << 20;
@@ -32,9 +33,14 @@ pub enum SnapshotError {
         /// What the file has.
         found: String,
     },
-    /// Not the state before step 0.
-    #[error("expected step \"0\" in the metadata, found {0:?}")]
-    Step(Option<String>),
+    /// Not the state before that step.
+    #[error("expected step \"{expected}\" in the metadata, found {found:?}")]
+    Step {
+        /// The step that should come next.
+        expected: u64,
+        /// What the file says.
+        found: Option<String>,
+    },
 }
 
 /// Parameters and moments, each flat in the plan's order: `[P]`.
@@ -56,12 +62,12 @@ impl State {
     }
 }
 
-/// Reads the state of `plan` before step 0. Every tensor of the plan must be there, and no other.
-pub fn read(bytes: &[u8], plan: &Plan) -> Result<State, SnapshotError> {
+/// Reads the state of `plan` before `step`. Every tensor of the plan must be there, and no other.
+pub fn read(bytes: &[u8], plan: &Plan, step: u64) -> Result<State, SnapshotError> {
     let (_, header) = SafeTensors::read_metadata(bytes)?;
-    let step = header.metadata().as_ref().and_then(|metadata| metadata.get("step"));
-    if step.map(String::as_str) != Some("0") {
-        return Err(SnapshotError::Step(step.cloned()));
+    let found = header.metadata().as_ref().and_then(|metadata| metadata.get("step"));
+    if found != Some(&step.to_string()) {
+        return Err(SnapshotError::Step { expected: step, found: found.cloned() });
     }
     let file = SafeTensors::deserialize(bytes)?;
     let mut unread: BTreeSet<&str> = file.names().into_iter().collect();
@@ -96,4 +102,37 @@ fn append(
     }
     flat.extend(tensor.data().as_chunks::<4>().0.iter().map(|word| f32::from_le_bytes(*word)));
     Ok(())
+}
+
+/// Writes the state of `plan` before `step`: parameters and moments, each flat. One state has one file.
+pub fn write(out: &mut impl Write, plan: &Plan, step: u64, state: &State) -> io::Result<()> {
+    let mut header = format!("{{\"__metadata__\":{{\"format\":\"pt\",\"step\":\"{step}\"}}");
+    let mut at = 0;
+    for prefix in ["", "adamw.m.", "adamw.v."] {
+        for parameter in &plan.parameters {
+            let name = serde_json::Value::String(format!("{prefix}{}", parameter.name));
+            let dimensions: Vec<String> = parameter.shape.iter().map(u64::to_string).collect();
+            let dimensions = dimensions.join(",");
+            let end = at + 4 * parameter.shape.iter().product::<u64>();
+            header += &format!(
+                ",{name}:{{\"dtype\":\"F32\",\"shape\":[{dimensions}],\"data_offsets\":[{at},{end}]}}"
+            );
+            at = end;
+        }
+    }
+    header.push('}');
+    let length = header.len().next_multiple_of(8);
+    out.write_all(&(length as u64).to_le_bytes())?;
+    write!(out, "{header:<length$}")?;
+    let parts = [&state.parameters, &state.first_moment, &state.second_moment];
+    for words in parts.iter().flat_map(|words| words.chunks(1024)) {
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        out.write_all(&bytes)?;
+    }
+    Ok(())
+}
+
+/// Bytes of a snapshot of `plan`, its header taken for as long as headers may be.
+pub fn bytes_max(plan: &Plan) -> u64 {
+    12 * plan.parameter_count() + HEADER_BYTES_MAX + 8
 }

@@ -12,7 +12,7 @@ fn device(tiny: &Tiny, words: &[&str]) -> Output {
     command.current_dir(tiny.folder.path()).args(words).output().unwrap()
 }
 
-const RUN: [&str; 11] = [
+const RUN: [&str; 13] = [
     "run",
     "--job",
     "job",
@@ -24,6 +24,8 @@ const RUN: [&str; 11] = [
     "out",
     "--devices",
     "2",
+    "--backend",
+    "simulated",
 ];
 
 fn run_with<'a>(more: &[&'a str]) -> Vec<&'a str> {
@@ -139,8 +141,9 @@ fn what_is_wrong_is_said_with_a_hint_where_there_is_one() {
     refuse(&["run", "--job", "nowhere", "--devices", "2", "--dry-run"], "nowhere/run.cose");
     refuse(&["nonsense"], "nonsense");
     refuse(&run_with(&["--steps", "3..1"]), "such as 0..20");
-    refuse(&run_with(&["--backend", "cuda"]), "backend \"cuda\" is not in this build, expected simulated");
-    refuse(&run_with(&["--backend", "cuda"]), "device: hint: `device list`");
+    let on = |backend: &'static str| [&RUN[..RUN.len() - 1], &[backend]].concat();
+    refuse(&on("abacus"), "backend \"abacus\" is not in this build, expected opencl or simulated");
+    refuse(&on("abacus"), "device: hint: `device list`");
     refuse(&run_with(&["--fault", "bit-flip:device=9"]), "device: hint: `device faults`");
     refuse(&run_with(&["--fault", "nonsense"]), "corrupted-link");
     assert!(!tiny.path("out").exists() && !tiny.path("keys").exists());
@@ -228,6 +231,30 @@ fn backends_and_faults_are_listed() {
     );
     let listed: serde_json::Value = serde_json::from_str(&said(&["faults", "--json"])).unwrap();
     assert_eq!(listed["faults"].as_array().unwrap().len(), device::fault::FORMS.len());
+}
+
+#[test]
+fn a_device_whose_kernels_contract_is_listed_as_refused_and_runs_nothing() {
+    let tiny = Tiny::new();
+    let why = "it contracts a product and a sum: (a * b) ";
+    let output = device(&tiny, &["list", "--contracted"]);
+    let list = text(&output.stdout);
+    assert!(list.contains(&format!("cannot run the profile exactly: {why}")), "{list}");
+    let output = device(&tiny, &["list", "--contracted", "--json"]);
+    let listed: serde_json::Value = serde_json::from_str(text(&output.stdout)).unwrap();
+    assert_eq!((&listed[0]["name"], &listed[0]["devices"][0]["exact"]), (&"opencl".into(), &false.into()));
+    assert!(listed[0]["devices"][0]["refused"].as_str().unwrap().starts_with(why), "{listed}");
+    // With the backend named, and with the one that would be taken.
+    let named = [&RUN[..RUN.len() - 1], &["opencl", "--contracted"]].concat();
+    let taken = [&RUN[..RUN.len() - 2], &["--contracted"]].concat();
+    for words in [named, taken] {
+        let output = device(&tiny, &words);
+        assert_refused(
+            &output,
+            &format!("backend opencl: expected a device that runs the profile exactly, found none: {why}"),
+        );
+        assert!(!tiny.path("out").exists() && !tiny.path("keys").exists());
+    }
 }
 
 #[test]

@@ -121,7 +121,7 @@ fn traces_are_kept_only_when_asked_for_and_have_the_roots_of_the_records() {
         }
     }
     let mut request = tiny.request("bare", 2, &[]);
-    request.traces = false;
+    request.traces = None;
     tiny.run_request(&request).unwrap();
     let expected = ["receipt-0.body.cbor", "receipt-0.cose", "receipt-1.body.cbor", "receipt-1.cose"];
     assert_eq!(files(&request.out), expected);

@@ -159,7 +159,7 @@ fn one(
     build: &Build,
 ) -> Result<Option<String>, BackendError> {
     let Example { plan, inputs, outputs } = example;
-    let layout = Layout::of(plan, shapes, build);
+    let layout = Layout::of(plan, shapes, build)?;
     let key = FoldKey::from(plan.digest());
     let memories = memories(machine, plan, &layout, key)?;
     let places = Places { layout: &layout, memories };

@@ -16,6 +16,7 @@ use schemas::receipt::{DeviceRecord, Receipt, ReceiptBody};
 use schemas::run::{Run, Steps};
 use schemas::statement::{Payload, Statement};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use step::checksum::checksum_u32;
 use step::init::initial_parameters;
 use step::state::State;
@@ -156,8 +157,11 @@ impl Tiny {
             steps: Steps { first: 0, end: STEPS },
             keys: self.path("keys"),
             out: self.path(out),
-            traces: true,
+            traces: Some(u64::MAX),
             faults: faults.iter().map(|fault| fault.to_string()).collect(),
+            alone: None,
+            snapshot_every: 1,
+            stop: Arc::default(),
         }
     }
 
@@ -171,7 +175,7 @@ impl Tiny {
 
     pub fn run_on(&self, request: &Request, backend: &dyn Backend) -> Result<Output, RunError> {
         let summary = run(&self.job(), request, backend, &mut |_| ())?;
-        let receipts = (0..request.devices).map(|rank| read_receipt(&request.out, rank)).collect();
+        let receipts = request.ranks().into_iter().map(|rank| read_receipt(&request.out, rank)).collect();
         Ok(Output { folder: request.out.clone(), summary, receipts })
     }
 }
