@@ -2,7 +2,7 @@
 
 use crate::backend::{BackendError, Given, Honest, Which};
 use crate::check::{CheckError, machines};
-use crate::executor::{Executor, flat};
+use crate::executor::{Executor, coefficient_words, flat};
 use crate::launches::{self, Shapes, Step};
 use crate::machine::{Build, Found, Machine, Machines};
 use crate::order;
@@ -149,8 +149,7 @@ impl BenchLeaf {
         let m = &mut *machine;
         let needs = layout.bytes;
         let flat = 4 * plan.parameter_count();
-        let coefficients = flat::coefficients(FoldKey::from(plan.digest()), 256 * needs.coefficients);
-        let coefficients = &coefficients[..needs.coefficients as usize];
+        let coefficients = flat::coefficients(FoldKey::from(plan.digest()), coefficient_words(plan));
         let memories = Memories {
             tensors: m.allocate(needs.tensors)?,
             tables: m.allocate(needs.tables)?,
@@ -172,7 +171,7 @@ impl BenchLeaf {
         m.write(memories.sorted, 0, &bytes_of(&order::sorted(&tokens, plan.dimensions.vocabulary)))?;
         m.write(memories.stream, 0, &bytes_of(&run.tokens))?;
         m.write(memories.tables, 0, &bytes_of(&places::tables(plan)))?;
-        m.write(memories.coefficients, 0, coefficients)?;
+        m.write(memories.coefficients, 0, &coefficients)?;
         m.write(memories.parameters.buffer, 0, &parameters)?;
         let steps = launches::launches(plan, &Places { layout: &layout, memories }, &shapes, build);
         Ok(BenchLeaf { machine, steps })

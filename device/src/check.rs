@@ -8,7 +8,8 @@ pub mod steps;
 
 use crate::backend::{self, Backend, BackendError};
 use crate::cuda::CudaDevices;
-use crate::machine::{Build, Machines};
+use crate::devices::Devices;
+use crate::machine::{Build, Found, Machine, Machines};
 use crate::opencl::OpenClDevices;
 use crate::selftest;
 use clap::Args;
@@ -36,9 +37,32 @@ pub struct Flags {
     /// At most so many steps of each other run
     #[arg(long, value_name = "N", default_value_t = 2)]
     pub run_steps: u64,
+    /// Build kernels for a card's shared memory, whatever the device is
+    #[arg(long)]
+    pub staged: bool,
+    /// Also build kernels that contract a product and a sum, and see the self-test refuse them
+    #[arg(long)]
+    pub drill: bool,
     /// Write JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// Devices whose kernels are built for a card, whatever they are.
+struct Staged(Box<dyn Machines>);
+
+impl Machines for Staged {
+    fn name(&self) -> &'static str {
+        self.0.name()
+    }
+
+    fn devices(&self) -> Result<Vec<Found>, BackendError> {
+        Ok(self.0.devices()?.into_iter().map(|found| Found { staged: true, ..found }).collect())
+    }
+
+    fn open(&self, place: usize, build: Build) -> Result<Box<dyn Machine>, BackendError> {
+        self.0.open(place, build)
+    }
 }
 
 /// Why it could not be checked.
@@ -109,13 +133,17 @@ pub fn named(name: &str) -> Result<Box<dyn Backend>, CheckError> {
 
 /// Checks everything; each line is told as soon as it is known. False if something differs.
 pub fn check(flags: &Flags, tell: &mut dyn FnMut(&Line)) -> Result<bool, CheckError> {
-    let backend = named(&flags.backend)?;
+    let of = || machines(&flags.backend).map(|all| if flags.staged { Box::new(Staged(all)) } else { all });
+    let backend: Box<dyn Backend> = match of() {
+        Some(all) => Box::new(Devices::new(all, "checked", false)),
+        None => named(&flags.backend)?,
+    };
     let mut all_equal = true;
     let mut say = |line: Line| {
         all_equal &= line.difference.is_none();
         tell(&line);
     };
-    if let Some(machines) = machines(&flags.backend) {
+    if let Some(machines) = of() {
         let wrong = |what: &str| {
             let what = what.to_owned();
             move |source| CheckError::Device { what, source }
@@ -129,6 +157,13 @@ pub fn check(flags: &Flags, tell: &mut dyn FnMut(&Line)) -> Result<bool, CheckEr
             let tested = selftest::check(&mut *machine);
             let equal = "computes as the profile says".into();
             say(Line { what: name.clone(), equal, difference: tested.err().map(|error| error.0) });
+            if flags.drill {
+                let machine = machines.open(found.place, Build { contracted: true, ..build });
+                let said = selftest::check(&mut *machine.map_err(wrong(&name))?);
+                let (what, equal) = ("drill".into(), "a build that contracts is refused".into());
+                let difference = said.is_ok().then(|| "expected a refusal, found none".into());
+                say(Line { what, equal, difference });
+            }
             for shapes in examples::shapes(&build) {
                 say(examples::run(&mut *machine, &examples, &shapes, &build).map_err(wrong(&name))?);
             }

@@ -3,7 +3,7 @@
 use super::{CheckError, Line, first_difference, read_json, unequal};
 use crate::backend::BackendError;
 use crate::checksum::Coefficients;
-use crate::executor::flat;
+use crate::executor::{coefficient_words, flat};
 use crate::launches::{self, Shapes, Step};
 use crate::machine::{Build, Machine};
 use crate::order;
@@ -211,7 +211,7 @@ fn memories(
     key: FoldKey,
 ) -> Result<Memories, BackendError> {
     let bytes = &layout.bytes;
-    let coefficients = flat::coefficients(key, 1024 * (bytes.coefficients / 16).saturating_sub(1024));
+    let coefficients = flat::coefficients(key, coefficient_words(plan));
     let flat = Place { buffer: machine.allocate(4)?, at: 0 };
     let memories = Memories {
         tensors: machine.allocate(bytes.tensors)?,
