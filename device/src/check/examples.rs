@@ -112,13 +112,13 @@ pub fn shapes(build: &Build) -> [Shapes; 3] {
     match build.staged {
         true => [
             best,
-            Shapes { items: 32, blocks: 2, rows: 1, tile: 32, heads_words: 1 },
-            Shapes { items: 128, blocks: 1, rows: 3, tile: 64, heads_words: 1 << 12 },
+            Shapes { items: 32, blocks: 2, rows: 1, tile: 32, heads_words: 1, busy: 1 },
+            Shapes { items: 128, blocks: 1, rows: 3, tile: 64, heads_words: 1 << 12, busy: 1 },
         ],
         false => [
             best,
-            Shapes { items: 1, blocks: 1, rows: 1, tile: 1, heads_words: 1 },
-            Shapes { items: 3, blocks: 2, rows: 5, tile: 4, heads_words: 1 << 10 },
+            Shapes { items: 1, blocks: 1, rows: 1, tile: 1, heads_words: 1, busy: 1 },
+            Shapes { items: 3, blocks: 2, rows: 5, tile: 4, heads_words: 1 << 10, busy: 1 },
         ],
     }
 }

@@ -294,13 +294,16 @@ pub fn inspect(tools: &Tools, source: &str, architecture: &str, build: Build) ->
 
 /// The same with any options, of which the first names the architecture.
 pub fn inspect_with(tools: &Tools, source: &str, options: &[String]) -> Report {
-    let compile = |source: &str| -> Compiled {
+    let compile = |source: &str, options: &[String]| -> Compiled {
         tools.nvrtc.compile(source, options).unwrap_or_else(|error| panic!("{error}"))
     };
     let (_, architecture) = options[0].split_once('=').unwrap();
-    let plain = compile(source);
-    let marked = compile(&replaced(source, &[(FMA, MARKED_FMA)]));
-    let integer = compile(&replaced(source, &[(FMA, INTEGER_FMA), (DIV, INTEGER_DIV), (SQRT, INTEGER_SQRT)]));
+    let plain = compile(source, options);
+    let mut text_alone = options.to_vec();
+    text_alone[0] = text_alone[0].replace("=sm_", "=compute_");
+    let marked = compile(&replaced(source, &[(FMA, MARKED_FMA)]), &text_alone);
+    let integer =
+        compile(&replaced(source, &[(FMA, INTEGER_FMA), (DIV, INTEGER_DIV), (SQRT, INTEGER_SQRT)]), options);
 
     let mut report = Report::default();
     let texts = instructions_of_text(&plain.ptx);
