@@ -126,6 +126,8 @@ FUNCTION void product_tile(uint side, Product p, GLOBAL const float *a, GLOBAL c
                 }
             } else {
                 const uint depth = k0 + TILE_K <= p.inner ? TILE_K : p.inner - k0;
+                // Rare, and not unrolled: a compiler takes minutes otherwise.
+#pragma unroll 1
                 for (uint k = 0; k < depth; k++) {
                     float x[8], y[8];
                     tile_row(a_tile, side, k, place_row, x);
@@ -175,8 +177,17 @@ FUNCTION void product_tile(uint side, Product p, GLOBAL const float *a, GLOBAL c
                         const ulong at = first + (ulong)row * out_ld + column; \
                         const float value = with_bias ? f_add(acc[i][j], bias[column]) : acc[i][j]; \
                         out[at] = value; \
-                        if (tap) FOLD_ONE(out, at, value); \
                     } \
+                } \
+            } \
+            /* Read back by the item that wrote it: this loop need not be unrolled as the registers' must. */ \
+            _Pragma("unroll 1") for (uint w = 0; w < (tap ? 64u : 0u); w++) { \
+                const uint row = row0 + tile_place(side, ITEM / (side / 8), w / 8); \
+                const uint column = column0 + tile_place(side, ITEM % (side / 8), w % 8); \
+                if (row < rows && column < columns) { \
+                    const ulong at = first + (ulong)row * out_ld + column; \
+                    const float value = out[at]; \
+                    FOLD_ONE(out, at, value); \
                 } \
             } \
         } \

@@ -163,9 +163,9 @@ impl Context<'_> {
         let Product { rows, inner, columns, units, limit, repeats, .. } = product;
         let tiles = |side: [u64; 2]| rows.div_ceil(side[0]) * columns.div_ceil(side[1]);
         let (kernel, groups, items) = if self.staged {
-            let side =
-                |side: &u64| *side <= u64::from(self.shapes.tile) && tiles([*side; 2]) * units >= BUSY_GROUPS;
-            let side = [128, 64].into_iter().find(side).unwrap_or(u64::from(self.shapes.tile).min(64));
+            let tile = u64::from(self.shapes.tile);
+            let busy = |side: &u64| *side <= tile && tiles([*side; 2]) * units >= self.shapes.busy.into();
+            let side = [128, 64].into_iter().find(busy).unwrap_or(tile.min(64));
             (staged_kernel(product.turned, side), tiles([side; 2]), count(side * side / 64))
         } else {
             let kernel = if product.turned == Turned::Left { "product_turned_left" } else { "product" };
