@@ -52,11 +52,14 @@ FUNCTION void tile_word(uint e, uint side, uint along_k, uint *across, uint *k) 
     *k = along_k ? e % TILE_K : e / side;
 }
 
-// Compilers of OpenCL unroll by themselves, and PoCL's takes long over what it is told to.
+// Compilers of OpenCL unroll by themselves, and PoCL's takes long over what it is told to. CUDA's would unroll what is
+// seldom run, too.
 #ifdef __CUDACC_RTC__
 #define UNROLL _Pragma("unroll")
+#define ROLLED _Pragma("unroll 1")
 #else
 #define UNROLL
+#define ROLLED
 #endif
 
 FUNCTION void tile_bring(float *brought, uint side, uint brings, GLOBAL const float *from, ulong ld, uint along_k,
@@ -133,6 +136,7 @@ FUNCTION void product_tile(uint side, Product p, GLOBAL const float *a, GLOBAL c
                 }
             } else {
                 const uint depth = k0 + TILE_K <= p.inner ? TILE_K : p.inner - k0;
+                ROLLED
                 for (uint k = 0; k < depth; k++) {
                     float x[8], y[8];
                     tile_row(a_tile, side, k, place_row, x);
@@ -182,8 +186,16 @@ FUNCTION void product_tile(uint side, Product p, GLOBAL const float *a, GLOBAL c
                         const ulong at = first + (ulong)row * out_ld + column; \
                         const float value = with_bias ? f_add(acc[i][j], bias[column]) : acc[i][j]; \
                         out[at] = value; \
-                        if (tap) FOLD_ONE(out, at, value); \
                     } \
+                } \
+            } \
+            /* The item's own outputs, once more. */ \
+            ROLLED for (uint w = 0; w < (tap ? 64u : 0u); w++) { \
+                const uint row = row0 + tile_place(side, ITEM / (side / 8), w / 8); \
+                const uint column = column0 + tile_place(side, ITEM % (side / 8), w % 8); \
+                if (row < rows && column < columns) { \
+                    const ulong at = first + (ulong)row * out_ld + column; \
+                    FOLD_ONE(out, at, out[at]); \
                 } \
             } \
         } \

@@ -1,6 +1,7 @@
 //! The elementary functions on an OpenCL device over a dense sample of all bit patterns, and kernels whose order was
 //! changed on purpose, which have to be found out.
 
+#[path = "../../step/tests/inputs/mod.rs"]
 mod inputs;
 mod machine;
 
