@@ -41,6 +41,18 @@ if ! command -v cargo >/dev/null; then
     command -v rustup >/dev/null && rustup toolchain install
 fi
 
+# An OpenCL platform, for the device's own kernels: PoCL runs them on the processor. Without one, runs are simulated.
+opencl_there() { ls /etc/OpenCL/vendors/*.icd >/dev/null 2>&1 && ldconfig -p | grep -q 'libOpenCL\.so'; }
+if [[ $purpose == build || $purpose == test ]] && ! opencl_there; then
+    if command -v apt-get >/dev/null; then
+        # In a shell of its own: what only rehearses without it should not end here.
+        (install "an OpenCL platform" "pocl-opencl-icd ocl-icd-libopencl1") ||
+            echo "setup: hint: without an OpenCL platform \`device run\` is simulated, and the tests of kernels fail"
+    else
+        echo "setup: hint: no OpenCL platform here; install one (such as PoCL), or \`device run\` is simulated"
+    fi
+fi
+
 if [ "$purpose" = test ]; then
     # Pictures of the site and the independent implementation in numpy; the tests name the interpreter they use.
     /usr/bin/env python3 -c 'import numpy' 2>/dev/null || /usr/bin/python3 -c 'import numpy' 2>/dev/null ||

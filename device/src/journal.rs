@@ -421,6 +421,3 @@ fn hold(folder: &Path) -> Result<File, JournalError> {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -17,7 +17,7 @@ use signal_hook::flag;
 use std::io::{ErrorKind, Write as _};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::Duration;
 
 /// Why nothing was done.
@@ -196,12 +196,15 @@ fn run_job(flags: Run) -> Result<(), Failure> {
     })
 }
 
-/// Set once the system asks this process to end. A second signal ends it at once.
-fn listen_for_signals() -> Result<Arc<AtomicBool>, Failure> {
-    let stop = Arc::new(AtomicBool::new(false));
+/// The step before which to stop: the next one, once the system asks this process to end. A second signal ends it at
+/// once.
+fn listen_for_signals() -> Result<Arc<AtomicUsize>, Failure> {
+    let (stop, told) = (Arc::new(AtomicUsize::new(usize::MAX)), Arc::new(AtomicBool::new(false)));
     for signal in [SIGTERM, SIGINT] {
-        flag::register_conditional_shutdown(signal, 2, Arc::clone(&stop)).map_err(Failure::Signals)?;
-        flag::register(signal, Arc::clone(&stop)).map_err(Failure::Signals)?;
+        // In the order in which they are called: the first signal finds the flag not set yet.
+        flag::register_conditional_shutdown(signal, 2, Arc::clone(&told)).map_err(Failure::Signals)?;
+        flag::register(signal, Arc::clone(&told)).map_err(Failure::Signals)?;
+        flag::register_usize(signal, Arc::clone(&stop), 0).map_err(Failure::Signals)?;
     }
     Ok(stop)
 }

@@ -15,7 +15,7 @@ use schemas::receipt::{Answer, DeviceOutcome, DeviceRecord, Exchange, Sum};
 use schemas::record::NonFinite;
 use schemas::run::Steps;
 use schemas::trace::Trace;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -69,8 +69,8 @@ pub struct Shared<'a> {
     pub traces: Option<u64>,
     /// After how many steps a snapshot is written; 0 for never.
     pub snapshot_every: u64,
-    /// Whether the process was told to stop.
-    pub stop: &'a AtomicBool,
+    /// The step before which to stop. Set to 0 from outside, it is the next one.
+    pub stop: &'a AtomicUsize,
 }
 
 /// A step that a device has finished, for who watches.
@@ -202,7 +202,7 @@ impl Rank<'_> {
         let Steps { first, end } = self.shared.steps;
         let chosen = chosen_step(self.shared.challenge, self.shared.steps);
         for step in self.journal.entries().len() as u64..end {
-            if self.shared.stop.load(Ordering::Relaxed) {
+            if self.shared.stop.load(Ordering::Relaxed) as u64 <= step {
                 return Err(RankError::Stopped { rank: self.rank, step });
             }
             let began = Instant::now();

@@ -28,7 +28,7 @@ use schemas::statement::{Payload, STATEMENT_BYTES_MAX, Statement, StatementError
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc;
 
 /// What to run, and where its output goes.
@@ -51,8 +51,8 @@ pub struct Request {
     pub alone: Option<(u64, Peers)>,
     /// After how many steps a snapshot is written; 0 for never.
     pub snapshot_every: u64,
-    /// Set from outside when the run is to stop after the step at hand.
-    pub stop: Arc<AtomicBool>,
+    /// The step before which the run is to stop; `usize::MAX` for none. Set to 0 from outside, it is the next one.
+    pub stop: Arc<AtomicUsize>,
 }
 
 impl Request {

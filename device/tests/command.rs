@@ -53,7 +53,7 @@ fn a_run_writes_receipts_and_says_what_it_did() {
     assert!(said.contains("out/receipt-1.cose") && said.contains("4 records"), "{said}");
     let (traces, rest): (Vec<_>, Vec<_>) =
         files(&tiny.path("out")).into_iter().partition(|name| name.starts_with("traces/"));
-    assert_eq!((traces.len() as u64, rest.len()), (tiny::STEPS * tiny::LEAVES, 4));
+    assert_eq!((traces.len() as u64, rest.len()), (tiny::STEPS * tiny::LEAVES, 6));
     assert!(tiny::read_receipt(&tiny.path("out"), 1).is_some());
     for rank in 0..2 {
         let key = tiny.path(&format!("keys/device-{rank}.key"));
@@ -142,7 +142,7 @@ fn what_is_wrong_is_said_with_a_hint_where_there_is_one() {
     refuse(&["nonsense"], "nonsense");
     refuse(&run_with(&["--steps", "3..1"]), "such as 0..20");
     let on = |backend: &'static str| [&RUN[..RUN.len() - 1], &[backend]].concat();
-    refuse(&on("abacus"), "backend \"abacus\" is not in this build, expected opencl or simulated");
+    refuse(&on("abacus"), "backend \"abacus\" is not in this build, expected ");
     refuse(&on("abacus"), "device: hint: `device list`");
     refuse(&run_with(&["--fault", "bit-flip:device=9"]), "device: hint: `device faults`");
     refuse(&run_with(&["--fault", "nonsense"]), "corrupted-link");
@@ -182,15 +182,15 @@ fn what_is_mistaken_for_a_job_or_a_challenge_is_refused_with_a_hint() {
 }
 
 #[test]
-fn the_current_folder_is_no_place_for_output() {
+fn the_current_folder_can_take_the_output() {
     let tiny = Tiny::new();
     std::fs::create_dir(tiny.path("here")).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_device"));
     std::fs::write(tiny.path("challenge.note"), tiny::CHECKPOINT).unwrap();
     let words = "run --job ../job --challenge ../challenge.note --keys ../keys --devices 1 --out .";
     let output = command.current_dir(tiny.path("here")).args(words.split(' ')).output().unwrap();
-    assert_refused(&output, "expected the name of a folder that is not the current one");
-    assert!(!tiny.path("keys").exists());
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(tiny::read_receipt(&tiny.path("here"), 0).is_some());
 }
 
 #[test]

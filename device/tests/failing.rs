@@ -1,4 +1,4 @@
-//! A device that fails in the middle of a run: the cause is named, the others end, and nothing is left behind.
+//! A device that fails in the middle of a run: the cause is named, the others end, and the run can be gone on with.
 
 mod tiny;
 
@@ -12,7 +12,7 @@ use schemas::fold::Fold;
 use schemas::receipt::DeviceFacts;
 use schemas::record::NonFinite;
 use std::ops::Range;
-use tiny::Tiny;
+use tiny::{Tiny, files};
 
 /// The simulated backend, except that one device fails in one step.
 struct Failing {
@@ -138,18 +138,26 @@ fn failing(rank: u64, step: u64, how: How) -> Failing {
 fn fail(devices: u64, rank: u64, step: u64, how: How) -> RunError {
     let tiny = Tiny::new();
     let backend = failing(rank, step, how);
-    let error = tiny.run_on(&tiny.request("out", devices, &[]), &backend).err().unwrap();
-    let mut left: Vec<String> = std::fs::read_dir(tiny.folder.path())
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .collect();
-    left.sort();
-    assert_eq!(left, ["job", "keys"], "only the keys outlive a failed run");
+    let request = tiny.request("out", devices, &[]);
+    let error = tiny.run_on(&request, &backend).err().unwrap();
+    let left = files(&request.out);
+    assert!(left.iter().all(|name| name.starts_with("work/") || name.starts_with("lo")), "{left:?}");
+    // The same once more, on devices that do not fail.
+    let resumed = tiny.run_on(&request, &failing(99, 0, How::NoStart)).unwrap();
+    let whole = tiny.run_on(&tiny.request("whole", devices, &[]), &failing(99, 0, How::NoStart)).unwrap();
+    for rank in 0..devices as usize {
+        assert_eq!(resumed.receipts[rank], whole.receipts[rank], "device {rank}");
+    }
+    let traces = |output: &tiny::Output| {
+        let names = files(&output.folder).into_iter().filter(|name| name.starts_with("traces/"));
+        names.map(|name| std::fs::read(output.folder.join(&name)).unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!(traces(&resumed), traces(&whole));
     error
 }
 
 #[test]
-fn a_failing_device_is_named_and_leaves_no_output() {
+fn a_failing_device_is_named_and_its_run_can_be_gone_on_with() {
     for (devices, rank) in [(1, 0), (2, 0), (2, 1), (4, 2)] {
         for step in [0, 2, 3] {
             for how in [How::InLeaves, How::InNorm, How::InUpdate] {
@@ -161,7 +169,7 @@ fn a_failing_device_is_named_and_leaves_no_output() {
 }
 
 #[test]
-fn a_panicking_device_is_named_and_leaves_no_output() {
+fn a_panicking_device_is_named_and_its_run_can_be_gone_on_with() {
     for (devices, rank, step) in [(1, 0, 0), (2, 1, 1), (4, 3, 2)] {
         let error = fail(devices, rank, step, How::Panic);
         assert!(matches!(error, RunError::Panic { rank: named, .. } if named == rank), "{error}");

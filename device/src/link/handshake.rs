@@ -198,7 +198,7 @@ enum News {
 }
 
 /// Finds the partners of device `hello.from` (its `to` is not looked at) and makes links of the connections.
-pub fn meet(hello: Hello, peers: &Peers, limits: Limits, stop: &AtomicBool) -> Result<Links, MeetError> {
+pub fn meet(hello: Hello, peers: &Peers, limits: Limits, stop: &AtomicUsize) -> Result<Links, MeetError> {
     let rank = hello.from;
     let partners: Vec<u64> = (0..hello.devices.ilog2()).map(|level| rank ^ (1 << level)).collect();
     let deadline = Instant::now() + peers.patience;
@@ -249,13 +249,13 @@ fn gather(
     listener: Option<TcpListener>,
     (news, heard): (Sender<News>, Receiver<News>),
     deadline: Instant,
-    stop: &AtomicBool,
+    stop: &AtomicUsize,
 ) -> Result<BTreeMap<u64, TcpStream>, MeetError> {
     let strangers = Arc::new(AtomicUsize::new(0));
     let mut come: BTreeMap<u64, TcpStream> = BTreeMap::new();
     let mut last: BTreeMap<u64, String> = BTreeMap::new();
     while come.len() < partners.len() {
-        if stop.load(Ordering::Relaxed) {
+        if stop.load(Ordering::Relaxed) == 0 {
             return Err(MeetError::Stopped);
         }
         let missing = partners.iter().find(|partner| !come.contains_key(partner)).copied();
@@ -363,16 +363,13 @@ fn receive(hello: Hello, stream: TcpStream, address: &str, news: &Sender<News>) 
         Err(error) => Heard::Failed(error),
     };
     // Whoever does not even say a hello is no device: there may be anybody on a network.
-    let (claimed, version) = match &heard {
-        Heard::Hello(theirs) => (theirs.from, VERSION),
-        Heard::Version(version) => (hello.from, *version),
+    let claimed = match &heard {
+        Heard::Hello(theirs) => theirs.from,
+        Heard::Version(_) => hello.from ^ 1,
         Heard::Strange(_) | Heard::Failed(_) => return,
     };
-    // The other end is told what this one is, so that both can say what differs.
-    let told = write_all_within(&stream, &Hello { to: claimed, ..hello }.encode(), deadline);
-    if version != VERSION || told.is_err() {
-        let said = format!("a connection from {address} is of version {version}, expected {VERSION}");
-        drop(news.send(News::Noted(hello.from, said)));
+    // The other end is told what this one is, so that both can say what differs. If it is gone, it will come again.
+    if write_all_within(&stream, &Hello { to: claimed, ..hello }.encode(), deadline).is_err() {
         return;
     }
     // A rank that has no business here is told apart from the right one with another run.

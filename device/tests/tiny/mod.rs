@@ -17,6 +17,7 @@ use schemas::run::{Run, Steps};
 use schemas::statement::{Payload, Statement};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use step::checksum::checksum_u32;
 use step::init::initial_parameters;
 use step::state::State;
@@ -99,11 +100,21 @@ impl Output {
 
 impl Tiny {
     pub fn new() -> Tiny {
-        let config = Config::from_toml(CONFIG).unwrap();
-        let tokens: Vec<u32> = (0..400_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) % 40).collect();
+        Tiny::of_steps(STEPS)
+    }
+
+    /// A job of any number of steps.
+    pub fn of_steps(steps: u64) -> Tiny {
+        let config = CONFIG.replace("steps = 4\n", &format!("steps = {steps}\n"));
+        let tokens = (0..400_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) % 40).collect();
+        Tiny::of(&Config::from_toml(&config).unwrap(), 1, tokens)
+    }
+
+    /// A job of another config over tokens of one's own, its first state drawn with a seed.
+    pub fn of(config: &Config, seed: u64, tokens: Vec<u32>) -> Tiny {
         let dataset = checksum_u32(&[tokens.len() as u64], &tokens);
-        let plan = step::plan::derive(&config, tokens.len() as u64, dataset).unwrap();
-        let state = State::fresh(initial_parameters(&plan, 1, config.model.initializer_range()));
+        let plan = step::plan::derive(config, tokens.len() as u64, dataset).unwrap();
+        let state = State::fresh(initial_parameters(&plan, seed, config.model.initializer_range()));
         let run = Run {
             name: config.name.clone(),
             profile: F32_FMA.id.into(),
@@ -154,14 +165,14 @@ impl Tiny {
         Request {
             checkpoint: CHECKPOINT.to_vec(),
             devices,
-            steps: Steps { first: 0, end: STEPS },
+            steps: Steps { first: 0, end: self.run.steps },
             keys: self.path("keys"),
             out: self.path(out),
             traces: Some(u64::MAX),
             faults: faults.iter().map(|fault| fault.to_string()).collect(),
             alone: None,
             snapshot_every: 1,
-            stop: Arc::default(),
+            stop: Arc::new(AtomicUsize::new(usize::MAX)),
         }
     }
 
