@@ -89,8 +89,7 @@ impl Rehearsal {
     /// From a run.toml and the files that it names.
     pub fn load(path: &Path) -> Result<Rehearsal, String> {
         let Setup { plan, tokens, state, .. } = Setup::load(path).map_err(|error| error.to_string())?;
-        let State { parameters, first_moment, second_moment, .. } = state;
-        Ok(Rehearsal { plan, tokens, state: snapshot::State { parameters, first_moment, second_moment } })
+        Ok(Rehearsal { plan, tokens, state: copy(&state) })
     }
 }
 
@@ -143,7 +142,7 @@ impl Device for SimulatedDevice<'_> {
     }
 
     fn digest(&mut self, which: Which) -> Result<Digested, BackendError> {
-        let words = match which {
+        let words: &[f32] = match which {
             Which::Node | Which::Reduced => &self.node,
             Which::Arrived => &self.arrived,
             Which::Parameters => &self.state.parameters,
@@ -206,10 +205,13 @@ impl Device for SimulatedDevice<'_> {
     }
 
     fn state(&mut self) -> Result<snapshot::State, BackendError> {
-        Ok(snapshot::State {
-            parameters: self.state.parameters.clone(),
-            first_moment: self.state.first_moment.clone(),
-            second_moment: self.state.second_moment.clone(),
-        })
+        Ok(copy(&self.state))
     }
+}
+
+/// The oracle's state as this crate's.
+fn copy(state: &State) -> snapshot::State {
+    let [parameters, first_moment, second_moment] =
+        [&state.parameters, &state.first_moment, &state.second_moment].map(|words| words.to_vec());
+    snapshot::State { parameters, first_moment, second_moment }
 }
