@@ -104,7 +104,7 @@ pub struct Run {
     /// Build kernels that contract products and sums, to see the device refused
     #[arg(long, hide = true)]
     pub contracted: bool,
-    /// Check the job and say what the run would need; run nothing
+    /// Check the job and say what memory, disk and time the run would need; one leaf is computed for it, nothing written
     #[arg(long)]
     pub dry_run: bool,
     /// Write the summary as JSON

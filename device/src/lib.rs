@@ -31,6 +31,7 @@ pub mod staging;
 pub mod run;
 
 pub mod estimate;
+pub mod measure;
 pub mod progress;
 pub mod plot;
 pub mod logbook;
