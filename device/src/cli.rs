@@ -91,6 +91,9 @@ pub struct Run {
     /// Listen here instead of at the device's own address in --peers
     #[arg(long, value_name = "HOST:PORT", requires = "rank")]
     pub listen: Option<String>,
+    /// Write the receipt of a device that has finished all steps, though the others cannot be met again
+    #[arg(long, requires = "rank")]
+    pub hand_in: bool,
     /// How long to wait for another device, at the start and in each step
     #[arg(long, value_name = "SECONDS", default_value_t = 600, requires = "rank",
         value_parser = clap::value_parser!(u64).range(1..=1_000_000))]

@@ -75,9 +75,9 @@ impl Failure {
             Failure::Run(RunError::Meet(MeetError::Differs { .. })) => {
                 Some("give all devices of a run the same job, challenge, devices, steps and peers")
             }
-            Failure::Run(RunError::Meet(MeetError::Missing { .. })) => {
-                Some("start all devices of a run, each with its own --rank; --peer-timeout waits longer")
-            }
+            Failure::Run(RunError::Meet(MeetError::Missing { .. })) => Some(
+                "start all devices of a run, each with its own --rank; if the others have handed in their receipts, add --hand-in",
+            ),
             Failure::Run(
                 RunError::Rank(_)
                 | RunError::Panic { .. }
@@ -193,6 +193,7 @@ fn run_job(flags: Run) -> Result<(), Failure> {
         traces,
         faults: flags.faults,
         alone: flags.rank.zip(flags.peers.map(peers)),
+        hand_in: flags.hand_in,
         snapshot_every: every,
         stop: listen_for_signals()?,
     };

@@ -3,7 +3,7 @@
 
 mod tiny;
 
-use device::backend::{self, Backend as _};
+use device::backend;
 use device::simulated::Simulated;
 use schemas::cbor;
 use schemas::receipt::{DeviceRecord, Sum};
