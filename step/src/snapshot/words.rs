@@ -69,7 +69,7 @@ fn copy(bytes: &[u8], words: &mut [f32]) {
 }
 
 /// Appends words to a file.
-pub fn write(file: &mut File, words: &[f32]) -> io::Result<()> {
+pub fn write(file: &mut impl io::Write, words: &[f32]) -> io::Result<()> {
     if cfg!(target_endian = "little") {
         return file.write_all(bytemuck::cast_slice(words));
     }
