@@ -4,6 +4,7 @@ use crate::folder::{Secrets, read_file, trace_name};
 use crate::output;
 use crate::receipts::Judged;
 use crate::steps;
+use schemas::digest::RunId;
 use schemas::object::Object as _;
 use schemas::trace::{Meeting, Trace};
 use std::path::Path;

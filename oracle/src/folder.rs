@@ -40,7 +40,10 @@ impl Folder {
         let lock = File::open(&secret).with_context(|| format!("could not open {}", secret.display()))?;
         if let Err(error) = lock.try_lock() {
             let message = format!("could not take the lock of {}: {error}", secret.display());
-            anyhow::bail!(Hinted::new(message, "another call is at work there: let it end, or choose another --out"));
+            anyhow::bail!(Hinted::new(
+                message,
+                "another call is at work there: let it end, or choose another --out"
+            ));
         }
         // Whoever reads this folder before the devices have answered can copy the answers.
         std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o700))
@@ -106,7 +109,9 @@ impl Folder {
         let expected = before.and_then(|record| record.outcome).map(|outcome| outcome.parameters);
         let found = checksum_f32(&[state.parameters.len() as u64], &state.parameters);
         if expected.is_some_and(|expected| expected != found) {
-            eprintln!("oracle: note: not used: the snapshot before step {step} has other parameters than its record");
+            eprintln!(
+                "oracle: note: not used: the snapshot before step {step} has other parameters than its record"
+            );
             return None;
         }
         Some(state)

@@ -9,11 +9,15 @@ pub fn write(args: &WeightsArgs) -> anyhow::Result<()> {
     let layout = setup::parameters(&args.run)?;
     anyhow::ensure!(
         !args.out.exists(),
-        Hinted::new(format!("{} is there already", args.out.display()), "choose another --out, or move that file away")
+        Hinted::new(
+            format!("{} is there already", args.out.display()),
+            "choose another --out, or move that file away"
+        )
     );
     let state = snapshot::read(&args.snapshot, &layout)?;
     // A snapshot that `oracle predict` saved has its digest beside it.
-    let (noted, found) = (std::fs::read_to_string(args.snapshot.with_extension("digest")), state.digest().to_string());
+    let (noted, found) =
+        (std::fs::read_to_string(args.snapshot.with_extension("digest")), state.digest().to_string());
     if let Ok(noted) = noted {
         let (path, noted) = (args.snapshot.display(), noted.trim_end());
         anyhow::ensure!(noted == found, "{path}: expected the state {noted} that was saved, found {found}");

@@ -12,7 +12,7 @@ use crate::state::State;
 use header::words_of;
 use schemas::plan::Parameter;
 use std::fs::File;
-use std::io::Write as _;
+use std::io::{Read as _, Write};
 use std::path::{Path, PathBuf};
 use words::Source;
 

@@ -3,7 +3,7 @@
 use super::map;
 use rayon::prelude::*;
 use std::fs::File;
-use std::io::{self, Write as _};
+use std::io;
 use std::os::unix::fs::FileExt as _;
 
 /// Bytes of a file that are mapped at one time: pages that are mapped count as this process's memory.
