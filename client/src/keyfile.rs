@@ -126,9 +126,13 @@ pub fn create(path: &Path) -> Result<SecretKey, KeyFileError> {
     let key = SecretKey::from_seed(seed);
     // The secret first: a public key without its secret would promise what cannot be signed.
     atomic::write_new(path, key.to_text().as_bytes(), atomic::SECRET)?;
-    let public = format!("{}\n", key.public());
-    atomic::write_new(&public_path(path), public.as_bytes(), atomic::PUBLIC)?;
+    write_public(path, &key)?;
     Ok(key)
+}
+
+/// Writes the public half of the key at `path` beside it; a file that is there is left alone.
+pub fn write_public(path: &Path, key: &SecretKey) -> Result<(), KeyFileError> {
+    Ok(atomic::write_new(&public_path(path), format!("{}\n", key.public()).as_bytes(), atomic::PUBLIC)?)
 }
 
 /// Reads a secret key. A file that its group or others may read is refused.

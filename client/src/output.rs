@@ -69,8 +69,15 @@ pub fn note(message: &str) {
     say("note", message);
 }
 
+/// The command that runs: this library is the oracle's too.
+fn program() -> String {
+    let path = std::env::args_os().next().map(std::path::PathBuf::from).unwrap_or_default();
+    let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    if name == "oracle" { name } else { "client".into() }
+}
+
 fn say(kind: &str, message: &str) {
-    let _ = writeln!(std::io::stderr().lock(), "client: {kind}: {}", printable(message));
+    let _ = writeln!(std::io::stderr().lock(), "{}: {kind}: {}", program(), printable(message));
 }
 
 /// A chain of errors in one line. A cause that the message before it already tells is not told twice.

@@ -70,7 +70,10 @@ pub fn explain(setup: &Setup, backend: Backend, args: &PlanArgs) -> anyhow::Resu
     tell_cost(&cost, threads, &mut text);
     let mut line = |name: &str, value: String| text.push_str(&format!("{name:<12} {value}\n"));
     let measured = format!("from a measured {:.1} GMAC/s with {} kernels", rate / 1e9, backend.name());
-    line(&format!("steps {steps}"), format!("about {} on this machine, {measured}", duration(seconds)));
+    line(
+        &format!("steps {steps}"),
+        format!("about {} of arithmetic on this machine, {measured}", duration(seconds)),
+    );
     if steps.first > 0 {
         line("", format!("(the {} steps before {} have to be computed too)", steps.first, steps.first));
     }
@@ -148,7 +151,7 @@ pub fn bytes(n: u64) -> String {
 /// A time in words.
 pub fn duration(seconds: f64) -> String {
     match seconds {
-        s if s < 1.0 => "1 second".into(),
+        s if s < 1.5 => "1 second".into(),
         s if s < 120.0 => format!("{s:.0} seconds"),
         s if s < 7200.0 => format!("{:.0} minutes", s / 60.0),
         s => format!("{:.1} hours", s / 3600.0),

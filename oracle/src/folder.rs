@@ -7,44 +7,57 @@
 //! ```
 
 use anyhow::Context;
+use client::output::Hinted;
 use client::steps::{self, Kept};
+use schemas::digest::RunId;
 use schemas::record::StepRecord;
+use std::fs::File;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use step::checksum::checksum_f32;
 use step::setup::Setup;
 use step::snapshot;
 use step::state::State;
 
-/// A prediction's folder.
+/// A prediction's folder, of which one call at a time has the use.
 pub struct Folder {
     root: PathBuf,
+    /// The lock: the folder `prediction` itself, open.
+    _lock: File,
 }
 
 impl Folder {
-    /// Opens the folder, creating what is missing.
+    /// Opens the folder, creating what is missing. Refused while another call has it.
     pub fn create(root: &Path) -> anyhow::Result<Folder> {
-        let folder = Folder { root: root.to_owned() };
-        for part in ["steps", "snapshots"] {
-            let path = folder.prediction(part);
-            std::fs::create_dir_all(&path).with_context(|| format!("could not create {}", path.display()))?;
+        let (secret, job) = (root.join("prediction"), root.join("job"));
+        let parts = [secret.join("steps"), secret.join("snapshots"), job.clone()];
+        for path in &parts {
+            std::fs::create_dir_all(path).map_err(|error| {
+                let message = format!("could not create the folder {}: {error}", path.display());
+                Hinted::new(message, "choose another --out")
+            })?;
         }
+        let lock = File::open(&secret).with_context(|| format!("could not open {}", secret.display()))?;
+        if let Err(error) = lock.try_lock() {
+            let message = format!("could not take the lock of {}: {error}", secret.display());
+            anyhow::bail!(Hinted::new(
+                message,
+                "another call is at work there: let it end, or choose another --out"
+            ));
+        }
+        // Whoever reads this folder before the devices have answered can copy the answers.
+        std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o700))
+            .with_context(|| format!("could not make {} private", secret.display()))?;
         // What a call was writing when it was ended.
-        for part in ["steps", "snapshots"] {
-            let left = std::fs::read_dir(folder.prediction(part)).into_iter().flatten().flatten();
-            for path in left.map(|entry| entry.path()) {
+        for folder in parts.iter().chain([&secret]) {
+            for path in std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()) {
                 if path.extension().is_some_and(|ending| ending == "partial" || ending == "part") {
                     std::fs::remove_file(&path)
                         .with_context(|| format!("could not remove {}", path.display()))?;
                 }
             }
         }
-        // Whoever reads this folder before the devices have answered can copy the answers.
-        let secret = folder.prediction("");
-        std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o700))
-            .with_context(|| format!("could not make {} private", secret.display()))?;
-        let job = folder.job("");
-        std::fs::create_dir_all(&job).with_context(|| format!("could not create {}", job.display()))?;
-        Ok(folder)
+        Ok(Folder { root: root.to_owned(), _lock: lock })
     }
 
     /// A file of the job.
@@ -58,13 +71,13 @@ impl Folder {
     }
 
     /// Keeps the steps from `first` on.
-    pub fn keep_steps(&self, first: u64, steps: &[Kept]) -> anyhow::Result<()> {
-        Ok(steps::write(&self.prediction("steps"), first, steps)?)
+    pub fn keep_steps(&self, run: RunId, first: u64, steps: &[Kept]) -> anyhow::Result<()> {
+        Ok(steps::write(&self.prediction("steps"), run, first, steps)?)
     }
 
     /// The records of the steps from `first` on that are here, whole and without a gap.
-    pub fn records(&self, first: u64, end: u64) -> Vec<StepRecord> {
-        let kept = steps::read(&self.prediction("steps"), first..end);
+    pub fn records(&self, run: RunId, first: u64, end: u64) -> Vec<StepRecord> {
+        let kept = steps::read(&self.prediction("steps"), run, first..end);
         let gapless = (first..).zip(kept).take_while(|(expected, (step, _))| expected == step);
         gapless.map(|(_, (_, kept))| kept.record).collect()
     }
@@ -76,20 +89,31 @@ impl Folder {
 
     /// Steps with a saved state before them from which the records `first..` already here go on without a gap, at most
     /// at `end`, latest first.
-    pub fn resumable(&self, first: u64, end: u64) -> Vec<u64> {
-        let known = first + self.records(first, end).len() as u64;
+    pub fn resumable(&self, run: RunId, first: u64, end: u64) -> Vec<u64> {
+        let known = first + self.records(run, first, end).len() as u64;
         let steps = snapshot::saved_steps(&self.prediction("snapshots")).into_iter().rev();
         steps.filter(|step| *step <= known).collect()
     }
 
-    /// The saved state before `step`, if it is the one that was saved.
+    /// The saved state before `step`, if it is the one that was saved, and the one that the record before it, if that
+    /// is here, ends with: a snapshot from elsewhere would give a false prediction.
     pub fn snapshot(&self, setup: &Setup, step: u64) -> Option<State> {
-        match snapshot::kept(&self.prediction("snapshots"), &setup.plan.parameters, step) {
-            Ok(state) => Some(state),
+        let state = match snapshot::kept(&self.prediction("snapshots"), &setup.plan.parameters, step) {
+            Ok(state) => state,
             Err(error) => {
                 eprintln!("oracle: note: not used: {error}");
-                None
+                return None;
             }
+        };
+        let before = step.checked_sub(1).and_then(|before| self.records(setup.run.id(), before, step).pop());
+        let expected = before.and_then(|record| record.outcome).map(|outcome| outcome.parameters);
+        let found = checksum_f32(&[state.parameters.len() as u64], &state.parameters);
+        if expected.is_some_and(|expected| expected != found) {
+            eprintln!(
+                "oracle: note: not used: the snapshot before step {step} has other parameters than its record"
+            );
+            return None;
         }
+        Some(state)
     }
 }

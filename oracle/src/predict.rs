@@ -85,6 +85,7 @@ pub fn predict(
                 "{} seals other records than those in its folder; choose another --out",
                 path.display()
             );
+            put(&folder.prediction("body.cbor"), &bytes)?;
             earlier.entry
         }
         None => {
@@ -137,11 +138,16 @@ fn reveal_by(days: u64) -> anyhow::Result<u64> {
 
 /// The predictor's key, made if it is not there.
 fn key(path: &Path) -> anyhow::Result<SecretKey> {
+    let public = keyfile::public_path(path);
     if keyfile::is_there(path) {
-        return Ok(keyfile::load(path)?);
+        let key = keyfile::load(path)?;
+        // A call that was ended between the two left the secret half alone.
+        if !keyfile::is_there(&public) {
+            keyfile::write_public(path, &key)?;
+        }
+        return Ok(key);
     }
     let key = keyfile::create(path)?;
-    let public = keyfile::public_path(path);
     eprintln!("oracle: note: made a new key {} (its public half: {})", path.display(), public.display());
     Ok(key)
 }
@@ -186,26 +192,29 @@ fn check_folder(
 
 /// Writes what the operator of the devices needs, and the same run and plan beside the prediction.
 fn write_job(setup: &Setup, folder: &Folder, key: &SecretKey) -> anyhow::Result<Vec<u8>> {
-    let run_path = folder.prediction("run.cose");
     let run_entry = Statement::sign(&Payload::Run(setup.run.clone()), key)?;
-    // The run's entry beside the prediction is written last: where it is, the rest is too.
-    let job = ["run.cose", "plan.cbor", "initial.safetensors", "tokens.bin"].map(|name| folder.job(name));
-    if std::fs::read(&run_path).is_ok_and(|found| found == run_entry) && job.iter().all(|path| path.exists())
-    {
-        return Ok(run_entry);
-    }
+    // First, so that from now on the folder is this run's.
+    put(&folder.prediction("run.cose"), &run_entry)?;
     let plan = setup.plan.encode();
-    for path in [folder.prediction("plan.cbor"), folder.job("plan.cbor")] {
-        atomic::write(&path, &plan, atomic::PUBLIC)?;
-    }
+    put(&folder.prediction("plan.cbor"), &plan)?;
+    put(&folder.job("plan.cbor"), &plan)?;
     let initial = folder.job("initial.safetensors");
-    snapshot::write(&initial, &setup.plan.parameters, &setup.state)?;
-    let tokens: Vec<u8> = setup.tokens.iter().flat_map(|token| token.to_le_bytes()).collect();
-    atomic::write(&folder.job("tokens.bin"), &tokens, atomic::PUBLIC)?;
-    for path in [folder.job("run.cose"), run_path] {
-        atomic::write(&path, &run_entry, atomic::PUBLIC)?;
+    if !snapshot::holds(&initial, &setup.plan.parameters, &setup.state) {
+        snapshot::write(&initial, &setup.plan.parameters, &setup.state)?;
     }
+    let tokens: Vec<u8> = setup.tokens.iter().flat_map(|token| token.to_le_bytes()).collect();
+    put(&folder.job("tokens.bin"), &tokens)?;
+    // Last: where it is, the job is whole.
+    put(&folder.job("run.cose"), &run_entry)?;
     Ok(run_entry)
+}
+
+/// Writes a file unless it is there with the same content: what was lost or damaged since an earlier call comes back.
+fn put(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+    match std::fs::read(path).is_ok_and(|found| found == bytes) {
+        true => Ok(()),
+        false => Ok(atomic::write(path, bytes, atomic::PUBLIC)?),
+    }
 }
 
 /// The salt of a folder: it stays the same, so that a repeated call gives the same entry.

@@ -11,7 +11,7 @@ pub(crate) mod words;
 use crate::state::{State, words_of};
 use schemas::plan::Parameter;
 use std::fs::File;
-use std::io::Write as _;
+use std::io::{Read as _, Write};
 use std::path::{Path, PathBuf};
 use words::Source;
 
@@ -130,7 +130,7 @@ pub(crate) fn replace(
     Ok(File::open(folder)?.sync_all()?)
 }
 
-fn write_to(file: &mut File, layout: &[Parameter], state: &State) -> Result<(), WrongSnapshot> {
+fn write_to(file: &mut impl Write, layout: &[Parameter], state: &State) -> Result<(), WrongSnapshot> {
     let words = layout.iter().map(words_of).sum::<usize>();
     write_header(file, &header::of_snapshot(layout, state.step))?;
     for part in [&state.parameters, &state.first_moment, &state.second_moment] {
@@ -141,9 +141,35 @@ fn write_to(file: &mut File, layout: &[Parameter], state: &State) -> Result<(), 
 }
 
 /// Writes the length of a header and the header.
-pub(crate) fn write_header(file: &mut File, header: &[u8]) -> Result<(), WrongSnapshot> {
+pub(crate) fn write_header(file: &mut impl Write, header: &[u8]) -> Result<(), WrongSnapshot> {
     file.write_all(&(header.len() as u64).to_le_bytes())?;
     Ok(file.write_all(header)?)
+}
+
+/// Whether `path` is, byte for byte, what `write` would write.
+pub fn holds(path: &Path, layout: &[Parameter], state: &State) -> bool {
+    let Ok(mut file) = File::open(path) else { return false };
+    let same = write_to(&mut Comparing(&mut file), layout, state).is_ok();
+    same && file.read(&mut [0]).is_ok_and(|more| more == 0)
+}
+
+/// Takes what is written to it only as long as a file goes on with the same.
+struct Comparing<'f>(&'f mut File);
+
+impl Write for Comparing<'_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let part = &bytes[..bytes.len().min(1 << 20)];
+        let mut found = vec![0; part.len()];
+        self.0.read_exact(&mut found)?;
+        match found == part {
+            true => Ok(part.len()),
+            false => Err(std::io::Error::other("other bytes")),
+        }
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
 }
 
 /// The name of the snapshot before `step`, in a folder of them.
