@@ -12,6 +12,7 @@ use device::{keyfile::KeyFileError, report};
 use schemas::challenge::CHECKPOINT_BYTES_MAX;
 use std::io::{ErrorKind, Write as _};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 /// Why nothing was done.
 #[derive(Debug, thiserror::Error)]
@@ -66,6 +67,8 @@ fn is_elsewhere(error: &std::io::Error) -> bool {
 }
 
 fn main() -> ExitCode {
+    // A limit on a file's size (`ulimit -f`) would end the command without a word; caught, the write fails and is told.
+    let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         // Help and version are results; the rest is an error that begins with `error:` already.
