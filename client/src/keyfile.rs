@@ -130,9 +130,20 @@ pub fn create(path: &Path) -> Result<SecretKey, KeyFileError> {
     Ok(key)
 }
 
-/// Writes the public half of the key at `path` beside it; a file that is there is left alone.
+/// Writes the public half of the key at `path` beside it. A file that is there is left alone, and is an error only if
+/// it holds anything else.
 pub fn write_public(path: &Path, key: &SecretKey) -> Result<(), KeyFileError> {
-    Ok(atomic::write_new(&public_path(path), format!("{}\n", key.public()).as_bytes(), atomic::PUBLIC)?)
+    let (path, text) = (public_path(path), format!("{}\n", key.public()));
+    match atomic::write_new(&path, text.as_bytes(), atomic::PUBLIC) {
+        // Two commands that use one key may make it again at the same time.
+        Err(error)
+            if error.source.kind() == io::ErrorKind::AlreadyExists
+                && fs::read(&path).is_ok_and(|found| found == text.as_bytes()) =>
+        {
+            Ok(())
+        }
+        written => Ok(written?),
+    }
 }
 
 /// Reads a secret key. A file that its group or others may read is refused.

@@ -11,7 +11,8 @@ use client::output::Hinted;
 use client::steps::{self, Kept};
 use schemas::digest::RunId;
 use schemas::record::StepRecord;
-use std::fs::File;
+use std::ffi::OsStr;
+use std::fs::{File, TryLockError};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use step::checksum::checksum_f32;
@@ -38,26 +39,37 @@ impl Folder {
             })?;
         }
         let lock = File::open(&secret).with_context(|| format!("could not open {}", secret.display()))?;
-        if let Err(error) = lock.try_lock() {
-            let message = format!("could not take the lock of {}: {error}", secret.display());
-            anyhow::bail!(Hinted::new(
-                message,
-                "another call is at work there: let it end, or choose another --out"
-            ));
-        }
-        // Whoever reads this folder before the devices have answered can copy the answers.
-        std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o700))
-            .with_context(|| format!("could not make {} private", secret.display()))?;
-        // What a call was writing when it was ended.
-        for folder in parts.iter().chain([&secret]) {
-            for path in std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()) {
-                if path.extension().is_some_and(|ending| ending == "partial" || ending == "part") {
-                    std::fs::remove_file(&path)
-                        .with_context(|| format!("could not remove {}", path.display()))?;
-                }
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let message = format!("expected {} free, found another call at work in it", secret.display());
+                anyhow::bail!(Hinted::new(message, "let that call end, or choose another --out"))
+            }
+            // Some network file systems have no locks; a prediction can be made there all the same.
+            Err(TryLockError::Error(error)) => {
+                let folder = secret.display();
+                eprintln!("oracle: note: {folder} cannot be locked ({error}): let no other call work there");
             }
         }
         Ok(Folder { root: root.to_owned(), _lock: lock })
+    }
+
+    /// Takes the folder for this run: nobody else may read the prediction, and what an earlier call was writing when
+    /// it was ended is removed. Only files whose names are this program's own are touched.
+    pub fn take(&self) -> anyhow::Result<()> {
+        let secret = self.prediction("");
+        // Whoever reads this folder before the devices have answered can copy the answers.
+        std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o700))
+            .with_context(|| format!("could not make {} private", secret.display()))?;
+        let folders = [self.prediction("steps"), self.prediction("snapshots"), self.job(""), secret];
+        for entry in folders.iter().flat_map(|folder| std::fs::read_dir(folder).into_iter().flatten()) {
+            let path = entry.with_context(|| format!("could not read {}", self.root.display()))?.path();
+            if path.file_name().and_then(OsStr::to_str).is_some_and(is_left_over) {
+                let named = || format!("could not remove {}", path.display());
+                std::fs::remove_file(&path).with_context(named)?;
+            }
+        }
+        Ok(())
     }
 
     /// A file of the job.
@@ -84,7 +96,8 @@ impl Folder {
 
     /// Saves the state before its next step.
     pub fn keep_snapshot(&self, setup: &Setup, state: &State) -> anyhow::Result<()> {
-        Ok(snapshot::keep(&self.prediction("snapshots"), &setup.plan.parameters, state)?)
+        let folder = self.prediction("snapshots");
+        Ok(snapshot::keep(&folder, &setup.plan.parameters, setup.run.id(), state)?)
     }
 
     /// Steps with a saved state before them from which the records `first..` already here go on without a gap, at most
@@ -95,17 +108,18 @@ impl Folder {
         steps.filter(|step| *step <= known).collect()
     }
 
-    /// The saved state before `step`, if it is the one that was saved, and the one that the record before it, if that
-    /// is here, ends with: a snapshot from elsewhere would give a false prediction.
+    /// The saved state before `step`, if it is the one that was saved for this run, with the parameters that the record
+    /// of the step before, where that is here, ends with: a snapshot from elsewhere would give a false prediction.
     pub fn snapshot(&self, setup: &Setup, step: u64) -> Option<State> {
-        let state = match snapshot::kept(&self.prediction("snapshots"), &setup.plan.parameters, step) {
+        let (folder, run) = (self.prediction("snapshots"), setup.run.id());
+        let state = match snapshot::kept(&folder, &setup.plan.parameters, run, step) {
             Ok(state) => state,
             Err(error) => {
                 eprintln!("oracle: note: not used: {error}");
                 return None;
             }
         };
-        let before = step.checked_sub(1).and_then(|before| self.records(setup.run.id(), before, step).pop());
+        let before = step.checked_sub(1).and_then(|before| self.records(run, before, step).pop());
         let expected = before.and_then(|record| record.outcome).map(|outcome| outcome.parameters);
         let found = checksum_f32(&[state.parameters.len() as u64], &state.parameters);
         if expected.is_some_and(|expected| expected != found) {
@@ -115,5 +129,58 @@ impl Folder {
             return None;
         }
         Some(state)
+    }
+}
+
+/// Whether a name is one that this program gives to a file while it writes it, beside the file's own place.
+fn is_left_over(name: &str) -> bool {
+    let own = |name: &str| {
+        let numbered = ["steps-", "step-"].iter().any(|start| name.starts_with(start));
+        let names = [
+            "run.cose",
+            "plan.cbor",
+            "tokens.bin",
+            "initial.safetensors",
+            "salt",
+            "body.cbor",
+            "prediction.cose",
+        ];
+        numbered || names.contains(&name)
+    };
+    // `client::atomic` writes `.NAME.<16 digits>.partial`, `step::snapshot` writes `NAME.part`.
+    let staged = name.strip_prefix('.').and_then(|name| name.strip_suffix(".partial"));
+    let staged = staged.and_then(|name| name.rsplit_once('.')).map(|(name, _)| name);
+    staged.or(name.strip_suffix(".part")).is_some_and(own)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_files_that_this_program_was_writing_are_left_over() {
+        for name in [
+            ".run.cose.0123456789abcdef.partial",
+            ".steps-000000-000005.cbor.0123456789abcdef.partial",
+            ".salt.0123456789abcdef.partial",
+            "initial.safetensors.part",
+            "step-000005.safetensors.part",
+            "step-000005.digest.part",
+        ] {
+            assert!(is_left_over(name), "{name}");
+        }
+        for name in [
+            "run.cose",
+            "steps-000000-000005.cbor",
+            "step-000005.digest",
+            // `client challenge` may be writing just now.
+            ".challenge.note.0123456789abcdef.partial",
+            "corpus.part",
+            "notes.partial",
+            ".partial",
+            ".part",
+        ] {
+            assert!(!is_left_over(name), "{name}");
+        }
     }
 }
