@@ -121,3 +121,38 @@ fn an_open_prediction_goes_the_same_way() {
     shop.reconcile("open", &log, "--no-replay").expect_code(0).expect_text("agree");
     shop.verify("open.tally").expect_code(0).expect_text("verified");
 }
+
+#[test]
+fn a_llama_goes_the_same_way_and_one_flipped_bit_is_named() {
+    let shop = Workshop::open();
+    for name in ["good", "bad"] {
+        shop.write_llama(name, 1);
+    }
+    let log = shop.ledger();
+    shop.predict("good", Some(&log)).expect_code(0).expect_text("prediction as entry");
+    shop.challenge("good", &log).expect_code(0);
+    shop.devices("good", 2, "receipts", "").expect_code(0);
+    let ended = shop.reconcile("good", &log, "--replay good.toml").expect_code(0);
+    ended.expect_text("agree").expect_text("held against a replay of step");
+    shop.verify("good.tally").expect_code(0).expect_text("verified");
+
+    // The same run by another name, and a device that turns a query by a wrong angle once.
+    shop.predict("bad", Some(&log)).expect_code(0);
+    shop.challenge("bad", &log).expect_code(0);
+    let operation = "forward.layer1.attention.query.rope";
+    let fault =
+        format!("--traces --fault bit-flip:device=1,step=1,leaf=3,operation={operation},element=100,bit=30");
+    shop.devices("bad", 2, "receipts", &fault).expect_code(0);
+    let ended = shop.reconcile("bad", &log, "--replay bad.toml").expect_code(1);
+    ended
+        .expect_text("diverge at step 1")
+        .expect_text("device 1 (")
+        .expect_text("leaf 3")
+        .expect_text(&format!("operation {operation}"))
+        .expect_text("element 100")
+        .expect_text("bit 30 differs")
+        .expect_text("cause fault");
+    shop.verify("bad.tally")
+        .expect_code(1)
+        .expect_text("genuine, but verdict is diverge at step 1: device 1 in phase leaf");
+}

@@ -23,6 +23,9 @@ pub struct WriteError {
 impl WriteError {
     /// What to do about it.
     pub fn hint(&self) -> Option<String> {
+        if self.source.kind() == io::ErrorKind::AlreadyExists {
+            return Some("it is there already and is left alone: give another name, or move it away".into());
+        }
         let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty())?;
         (self.source.kind() == io::ErrorKind::NotFound && !folder.exists())
             .then(|| format!("there is no folder {}: make it first", folder.display()))
@@ -125,6 +128,7 @@ mod tests {
         write_new(&path, b"first", SECRET).unwrap();
         let error = write_new(&path, b"second", SECRET).unwrap_err();
         assert_eq!(error.source.kind(), io::ErrorKind::AlreadyExists);
+        assert!(error.hint().unwrap().contains("move it away"), "{:?}", error.hint());
         assert_eq!(fs::read(&path).unwrap(), b"first");
         assert_eq!(names(folder.path()), ["a.key"]);
     }

@@ -4,6 +4,7 @@ use crate::folder::{Secrets, read_file, trace_name};
 use crate::output;
 use crate::receipts::Judged;
 use crate::steps;
+use schemas::digest::RunId;
 use schemas::object::Object as _;
 use schemas::trace::{Meeting, Trace};
 use std::path::Path;
@@ -27,7 +28,7 @@ pub fn locate(case: &Case, prediction: &Path, judged: &[Judged]) -> anyhow::Resu
         let decision = reconcile(&Case { evidence: &evidence, ..*case })?;
         let mut more = false;
         for need in &decision.needed {
-            let Some(bytes) = fetch(*need, prediction, judged) else { continue };
+            let Some(bytes) = fetch(*need, case.run.id(), prediction, judged) else { continue };
             if found.contains(&bytes) {
                 continue;
             }
@@ -42,8 +43,8 @@ pub fn locate(case: &Case, prediction: &Path, judged: &[Judged]) -> anyhow::Resu
 }
 
 /// What a need names, if it is there and is of that step and leaf.
-fn fetch(need: Need, prediction: &Path, judged: &[Judged]) -> Option<Vec<u8>> {
-    let kept = |step: u64| steps::find(&prediction.join("steps"), step);
+fn fetch(need: Need, run: RunId, prediction: &Path, judged: &[Judged]) -> Option<Vec<u8>> {
+    let kept = |step: u64| steps::find(&prediction.join("steps"), run, step);
     match need {
         Need::PredictedTrace { step, leaf } => {
             let trace = kept(step)?.traces.into_iter().nth(usize::try_from(leaf).ok()?);

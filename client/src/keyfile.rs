@@ -126,9 +126,24 @@ pub fn create(path: &Path) -> Result<SecretKey, KeyFileError> {
     let key = SecretKey::from_seed(seed);
     // The secret first: a public key without its secret would promise what cannot be signed.
     atomic::write_new(path, key.to_text().as_bytes(), atomic::SECRET)?;
-    let public = format!("{}\n", key.public());
-    atomic::write_new(&public_path(path), public.as_bytes(), atomic::PUBLIC)?;
+    write_public(path, &key)?;
     Ok(key)
+}
+
+/// Writes the public half of the key at `path` beside it. A file that is there is left alone, and is an error only if
+/// it holds anything else.
+pub fn write_public(path: &Path, key: &SecretKey) -> Result<(), KeyFileError> {
+    let (path, text) = (public_path(path), format!("{}\n", key.public()));
+    match atomic::write_new(&path, text.as_bytes(), atomic::PUBLIC) {
+        // Two commands that use one key may make it again at the same time.
+        Err(error)
+            if error.source.kind() == io::ErrorKind::AlreadyExists
+                && fs::read(&path).is_ok_and(|found| found == text.as_bytes()) =>
+        {
+            Ok(())
+        }
+        written => Ok(written?),
+    }
 }
 
 /// Reads a secret key. A file that its group or others may read is refused.

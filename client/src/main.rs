@@ -6,8 +6,11 @@ use client::cli::{Cli, Command};
 use client::output::{self, hint_of};
 use client::{challenge, check, reconcile, show, submit};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 fn main() -> ExitCode {
+    // A limit on a file's size (`ulimit -f`) would end the command without a word; caught, the write fails and is told.
+    let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return usage(&error),

@@ -3,7 +3,8 @@
 use crate::atomic::WriteError;
 use crate::keyfile::KeyFileError;
 use crate::ledger::LedgerError;
-use std::io::Write as _;
+use std::io::{self, ErrorKind, Write as _};
+use std::sync::OnceLock;
 
 /// Exit status of a yes.
 pub const YES: u8 = 0;
@@ -69,8 +70,18 @@ pub fn note(message: &str) {
     say("note", message);
 }
 
+/// The command that speaks.
+static SPEAKER: OnceLock<&str> = OnceLock::new();
+
+/// Names the command that speaks from now on, where it is not `client`: this library is the oracle's too.
+pub fn speak_as(command: &'static str) {
+    let first = SPEAKER.set(command);
+    assert!(first.is_ok(), "output: a command has one name");
+}
+
 fn say(kind: &str, message: &str) {
-    let _ = writeln!(std::io::stderr().lock(), "client: {kind}: {}", printable(message));
+    let command = SPEAKER.get().unwrap_or(&"client");
+    let _ = writeln!(std::io::stderr().lock(), "{command}: {kind}: {}", printable(message));
 }
 
 /// A chain of errors in one line. A cause that the message before it already tells is not told twice.
@@ -93,6 +104,17 @@ pub fn hint_of(error: &anyhow::Error) -> Option<String> {
         let key = cause.downcast_ref::<KeyFileError>().and_then(KeyFileError::hint);
         let own = cause.downcast_ref::<Hinted>().map(|hinted| hinted.hint.clone());
         let write = cause.downcast_ref::<WriteError>().and_then(WriteError::hint);
-        ledger.or(key).or(own).or(write)
+        let system = cause.downcast_ref::<io::Error>().and_then(|error| full(error.kind()));
+        ledger.or(key).or(own).or(write).or(system)
+    })
+}
+
+/// Advice about a file that there is no room for.
+fn full(kind: ErrorKind) -> Option<String> {
+    let full = matches!(kind, ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge);
+    full.then(|| {
+        "the disk is full, or a limit is set (`ulimit -f`, a quota); `oracle plan` tells how many bytes a prediction \
+         needs"
+            .into()
     })
 }

@@ -72,5 +72,5 @@ fn state_before(entries: &Entries, setup: &Setup, step: u64) -> anyhow::Result<S
     let Some(latest) = snapshot::saved_steps(&folder).into_iter().rfind(|saved| *saved <= step) else {
         return Ok(setup.state.clone());
     };
-    Ok(snapshot::kept(&folder, &setup.plan.parameters, latest)?)
+    Ok(snapshot::kept(&folder, &setup.plan.parameters, setup.run.id(), latest)?)
 }

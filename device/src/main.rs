@@ -14,7 +14,7 @@ use device::run::{Request, RunError, run, snapshot_every};
 use device::staging::StagingError;
 use device::{bench, check, keyfile::KeyFileError, report};
 use schemas::challenge::CHECKPOINT_BYTES_MAX;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::flag;
 use std::io::{ErrorKind, Write as _};
 use std::process::ExitCode;
@@ -105,6 +105,8 @@ fn is_elsewhere(error: &std::io::Error) -> bool {
 }
 
 fn main() -> ExitCode {
+    // A limit on a file's size (`ulimit -f`) would end the command without a word; caught, the write fails and is told.
+    let _ = flag::register(SIGXFSZ, Arc::default());
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         // Help and version are results; the rest is an error that begins with `error:` already.

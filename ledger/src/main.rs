@@ -67,6 +67,8 @@ fn parse_listen(text: &str) -> Result<SocketAddr, String> {
 }
 
 fn main() -> ExitCode {
+    // A limit on a file's size (`ulimit -f`) would end the command without a word; caught, the write fails and is told.
+    let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
     tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(tracing::Level::INFO).init();
     let result = match Cli::parse().command {
         Command::Serve { data, listen, origin, connections_per_peer, address_file } => {

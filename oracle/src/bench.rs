@@ -63,7 +63,8 @@ impl Measured {
 
 /// Measures and says what was found.
 pub fn bench(backend: Backend, args: &BenchArgs) -> anyhow::Result<String> {
-    anyhow::ensure!(args.repeats > 0, "--repeats: expected at least 1, found 0");
+    let (repeats, most) = (args.repeats, 1000);
+    anyhow::ensure!((1..=most).contains(&repeats), "--repeats: expected 1 to {most}, found {repeats}");
     let threads = rayon::current_num_threads();
     let shape = Shape::new(args.model, args.sequences, args.length);
     let work = workload(&shape, 2 * args.repeats + 2)?;

@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand};
 use client::output::result;
 use schemas::run::Steps;
 use std::path::PathBuf;
+use std::time::Instant;
 use step::dispatch::Backend;
 use step::setup::Setup;
 
@@ -77,7 +78,6 @@ pub struct PlanArgs {
     /// Save a snapshot every so many steps: what the disk has to hold.
     #[arg(long, default_value_t = 100)]
     pub snapshot_every: u64,
-    /// Kernels and threads.
     /// Kernels and threads.
     #[command(flatten)]
     pub machine: Machine,
@@ -164,7 +164,6 @@ pub struct PredictArgs {
     #[arg(long)]
     pub no_traces: bool,
     /// Kernels and threads.
-    /// Kernels and threads.
     #[command(flatten)]
     pub machine: Machine,
     /// Print one JSON object.
@@ -214,8 +213,9 @@ pub fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Init { file, model } => init::write(&file, model),
         Command::Plan(args) => {
             let backend = args.machine.start()?;
+            let start = Instant::now();
             let setup = Setup::load_telling(&args.run, &mut data::progress())?;
-            result(&explain::explain(&setup, backend, &args)?);
+            result(&explain::explain(&setup, start.elapsed(), backend, &args)?);
             Ok(())
         }
         Command::Bench(args) => {

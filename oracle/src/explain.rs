@@ -5,30 +5,51 @@ mod taps;
 
 use crate::cli::PlanArgs;
 use cost::Cost;
+use schemas::plan::Plan;
 use schemas::run::Steps;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use step::dispatch::Backend;
 use step::kernels::matmul;
+use step::memory;
 use step::reference::matmul::View;
 use step::setup::Setup;
 
-/// Multiply-accumulates per second, measured for a few milliseconds on a matrix that fits the cache.
-pub fn measured_rate(backend: Backend) -> f64 {
-    const N: usize = 192;
-    let (a, b) = (vec![1.0_f32; N * N], vec![0.5_f32; N * N]);
-    let mut out = vec![0.0_f32; N * N];
-    let mut best = f64::INFINITY;
-    for _ in 0..5 {
-        let start = Instant::now();
-        matmul(backend, View::rows(&a, N), View::rows(&b, N), N, N, &mut out);
-        best = best.min(start.elapsed().as_secs_f64());
-    }
-    // `kernels::matmul` already spreads rows over the threads, so this is the rate of all of them.
-    (N * N * N) as f64 / best.max(1e-9)
+/// A recorded step's time as a multiple of its products': norms, attention's rows, folds and checksums, the update.
+const NOT_PRODUCTS: f64 = 1.2;
+/// How long the rate is measured.
+const MEASURED: Duration = Duration::from_millis(100);
+
+/// Multiply-accumulates per second of all threads, measured on a product like those of the plan, or a smaller one where
+/// that would take long.
+pub fn measured_rate(plan: &Plan, backend: Backend) -> f64 {
+    let d = &plan.dimensions;
+    let (rows, inner) = (d.rows().min(256) as usize, d.channels.min(1024) as usize);
+    let columns = 4 * inner;
+    let (a, b) = (vec![1.0_f32; rows * inner], vec![0.5_f32; inner * columns]);
+    let mut out = vec![0.0_f32; rows * columns];
+    let begun = Instant::now();
+    // Within the pool, as a step's products are: its threads are awake then. The best counts: a disturbance only slows.
+    let seconds = rayon::scope(|_| {
+        let mut best = f64::INFINITY;
+        loop {
+            let start = Instant::now();
+            matmul(backend, View::rows(&a, inner), View::rows(&b, columns), inner, columns, &mut out);
+            best = best.min(start.elapsed().as_secs_f64());
+            if begun.elapsed() >= MEASURED {
+                return best;
+            }
+        }
+    });
+    (rows * inner * columns) as f64 / seconds.max(1e-9)
 }
 
-/// The plan in words, or as JSON.
-pub fn explain(setup: &Setup, backend: Backend, args: &PlanArgs) -> anyhow::Result<String> {
+/// The plan in words, or as JSON; `reading` is how long data and first weights took.
+pub fn explain(
+    setup: &Setup,
+    reading: Duration,
+    backend: Backend,
+    args: &PlanArgs,
+) -> anyhow::Result<String> {
     let plan = &setup.plan;
     let steps = args.steps.unwrap_or(Steps { first: 0, end: setup.config.steps });
     anyhow::ensure!(
@@ -39,21 +60,21 @@ pub fn explain(setup: &Setup, backend: Backend, args: &PlanArgs) -> anyhow::Resu
     anyhow::ensure!(args.snapshot_every > 0, "--snapshot-every: expected at least 1, found 0");
     let threads = rayon::current_num_threads() as u64;
     let cost = Cost::of(plan, steps, threads, args.snapshot_every);
-    let rate = measured_rate(backend);
-    // What is not a matrix product takes about a fifth of the time.
-    let seconds = 1.2 * (cost.macs * steps.end) as f64 / rate;
+    let rate = measured_rate(plan, backend);
+    let seconds = NOT_PRODUCTS * cost.macs as f64 * steps.end as f64 / rate;
     let rows = if args.operations { taps::rows(plan) } else { vec![] };
     if args.json {
-        let memory = &cost.memory;
+        let needs = &cost.memory;
         let mut object = serde_json::json!({
             "run_id": setup.run.id().to_string(), "plan": plan.digest().to_string(),
             "parameters": plan.parameter_count(), "tokens": plan.data.tokens,
             "operations_per_leaf": cost.operations, "taps_per_leaf": cost.taps, "macs_per_step": cost.macs,
             "steps": [steps.first, steps.end], "backend": backend.name(), "threads": threads,
-            "memory_bytes": memory.total(), "state_bytes": memory.state, "data_bytes": memory.data,
-            "gradient_bytes": memory.gradients, "tensor_bytes": memory.tensors, "program_bytes": memory.program,
-            "leaves_side_by_side": memory.side_by_side, "record_bytes_per_step": cost.record_bytes,
+            "memory_bytes": needs.total(), "state_bytes": needs.state, "data_bytes": needs.data,
+            "gradient_bytes": needs.gradients, "tensor_bytes": needs.tensors, "program_bytes": needs.program,
+            "leaves_side_by_side": needs.side_by_side, "record_bytes_per_step": cost.record_bytes,
             "disk_bytes": cost.disk.total(), "snapshots": cost.disk.snapshots, "estimated_seconds": seconds,
+            "reading_seconds": reading.as_secs_f64(), "machine_memory_bytes": memory::installed(),
         });
         if args.operations {
             object["taps"] = taps::to_json(&rows);
@@ -70,7 +91,16 @@ pub fn explain(setup: &Setup, backend: Backend, args: &PlanArgs) -> anyhow::Resu
     tell_cost(&cost, threads, &mut text);
     let mut line = |name: &str, value: String| text.push_str(&format!("{name:<12} {value}\n"));
     let measured = format!("from a measured {:.1} GMAC/s with {} kernels", rate / 1e9, backend.name());
-    line(&format!("steps {steps}"), format!("about {} on this machine, {measured}", duration(seconds)));
+    line(
+        &format!("steps {steps}"),
+        format!("about {} of arithmetic on this machine, {measured}", duration(seconds)),
+    );
+    let read = match reading.as_secs_f64() {
+        s if s < 0.5 => "less than a second".into(),
+        s => duration(s),
+    };
+    let written = bytes(cost.disk.total());
+    line("", format!("beside it: data and first weights, {read} just now; writing {written} to the disk"));
     if steps.first > 0 {
         line("", format!("(the {} steps before {} have to be computed too)", steps.first, steps.first));
     }
@@ -81,18 +111,25 @@ pub fn explain(setup: &Setup, backend: Backend, args: &PlanArgs) -> anyhow::Resu
 fn tell_cost(cost: &Cost, threads: u64, text: &mut String) {
     let mut line = |name: &str, value: String| text.push_str(&format!("{name:<12} {value}\n"));
     line("step", format!("{} multiply-accumulates", grouped(cost.macs)));
-    let memory = &cost.memory;
+    let needs = &cost.memory;
     let on = if threads == 1 { "1 thread".into() } else { format!("{threads} threads") };
-    let at_once = match memory.side_by_side {
+    let at_once = match needs.side_by_side {
         1 => "one leaf at a time".into(),
         leaves => format!("{leaves} leaves side by side"),
     };
     line(
         "memory",
-        format!("{} at the peak on {on}, {at_once} (512 MB of leaves at most)", bytes(memory.total())),
+        format!("{} at the peak on {on}, {at_once} (512 MB of leaves at most)", bytes(needs.total())),
     );
-    let (state, gradients, tensors) = (bytes(memory.state), bytes(memory.gradients), bytes(memory.tensors));
-    let rest = bytes(memory.data + memory.program);
+    let installed = memory::installed();
+    if needs.total() > installed {
+        line(
+            "",
+            format!("this machine has {}: `oracle predict` will refuse this run here", bytes(installed)),
+        );
+    }
+    let (state, gradients, tensors) = (bytes(needs.state), bytes(needs.gradients), bytes(needs.tensors));
+    let rest = bytes(needs.data + needs.program);
     line(
         "",
         format!("state {state}, gradients {gradients}, tensors of leaves {tensors}, data and program {rest}"),
@@ -148,7 +185,7 @@ pub fn bytes(n: u64) -> String {
 /// A time in words.
 pub fn duration(seconds: f64) -> String {
     match seconds {
-        s if s < 1.0 => "1 second".into(),
+        s if s < 1.5 => "1 second".into(),
         s if s < 120.0 => format!("{s:.0} seconds"),
         s if s < 7200.0 => format!("{:.0} minutes", s / 60.0),
         s => format!("{:.1} hours", s / 3600.0),

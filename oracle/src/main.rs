@@ -2,11 +2,15 @@
 //! does not hold, 2 on any other error.
 
 use clap::Parser;
-use client::output::{COULD_NOT, NOT_SO, hint_of, message_of, result};
+use client::output::{self, COULD_NOT, NOT_SO, hint_of, message_of, result};
 use oracle::cli::Cli;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 fn main() -> ExitCode {
+    output::speak_as("oracle");
+    // A limit on a file's size (`ulimit -f`) would end the command without a word; caught, the write fails and is told.
+    let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         // Help and version are results; the rest is an error that begins with `error:` already.
@@ -22,9 +26,9 @@ fn main() -> ExitCode {
     match oracle::cli::run(cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("oracle: error: {}", message_of(&error));
+            output::error(&message_of(&error));
             if let Some(hint) = hint_of(&error) {
-                eprintln!("oracle: hint: {hint}");
+                output::hint(&hint);
             }
             ExitCode::from(if oracle::data::is_not_so(&error) { NOT_SO } else { COULD_NOT })
         }

@@ -9,7 +9,8 @@ use crate::explain::bytes as bytes_text;
 use crate::folder::Folder;
 use anyhow::Context;
 use client::folder::read_statement;
-use client::output::{Hinted, result};
+use client::keyfile::KeyFileError;
+use client::output::{Hinted, message_of, result};
 use client::{atomic, keyfile};
 use schemas::attachment::AttachmentName;
 use schemas::digest::{RunId, Salt, Seal};
@@ -20,6 +21,8 @@ use schemas::prediction::{Maker, OpenBody, Prediction, PredictionBody};
 use schemas::record::{NonFinite, StepRecord};
 use schemas::run::Steps;
 use schemas::statement::{Payload, Statement};
+use std::fs::File;
+use std::io::{ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 use step::dispatch::Backend;
@@ -66,6 +69,7 @@ pub fn predict(
     let out = args.out.clone().unwrap_or_else(|| args.run.with_extension(""));
     let folder = Folder::create(&out)?;
     let earlier = check_folder(&setup, args, &folder, &key)?;
+    folder.take()?;
     if let Some(log) = log {
         let own = earlier.as_ref().map(|earlier| &earlier.entry[..]);
         log.check_free(setup.run.id(), key.public(), args.steps, own)?;
@@ -85,6 +89,7 @@ pub fn predict(
                 "{} seals other records than those in its folder; choose another --out",
                 path.display()
             );
+            put(&folder.prediction("body.cbor"), &bytes)?;
             earlier.entry
         }
         None => {
@@ -137,12 +142,25 @@ fn reveal_by(days: u64) -> anyhow::Result<u64> {
 
 /// The predictor's key, made if it is not there.
 fn key(path: &Path) -> anyhow::Result<SecretKey> {
-    if keyfile::is_there(path) {
-        return Ok(keyfile::load(path)?);
-    }
-    let key = keyfile::create(path)?;
     let public = keyfile::public_path(path);
-    eprintln!("oracle: note: made a new key {} (its public half: {})", path.display(), public.display());
+    if !keyfile::is_there(path) {
+        match keyfile::create(path) {
+            Ok(key) => {
+                let (path, public) = (path.display(), public.display());
+                eprintln!("oracle: note: made a new key {path} (its public half: {public})");
+                return Ok(key);
+            }
+            // Another call has just made it.
+            Err(KeyFileError::Write(error))
+                if error.path == path && error.source.kind() == ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let key = keyfile::load(path)?;
+    // A call that was ended between the two left the secret half alone.
+    if !keyfile::is_there(&public) {
+        keyfile::write_public(path, &key)?;
+    }
     Ok(key)
 }
 
@@ -157,9 +175,13 @@ fn check_folder(
     let other = |path: &Path, what: String| {
         Hinted::new(format!("{} holds {what}", path.display()), "choose another --out, or remove that folder")
     };
+    let unreadable = |path: &Path, error: anyhow::Error| {
+        let message = message_of(&error);
+        Hinted::new(message, format!("choose another --out, or move {} away", path.display()))
+    };
     let path = folder.prediction("run.cose");
     if keyfile::is_there(&path) {
-        let (_, found) = read_statement(&path)?;
+        let (_, found) = read_statement(&path).map_err(|error| unreadable(&path, error))?;
         let (run, expected) = (found.payload.run(), setup.run.id());
         anyhow::ensure!(run == expected, other(&path, format!("run {run}, this one is {expected}")));
         let signer = found.signer;
@@ -170,10 +192,15 @@ fn check_folder(
     if !keyfile::is_there(&path) {
         return Ok(None);
     }
-    let (entry, found) = read_statement(&path)?;
+    let (entry, found) = read_statement(&path).map_err(|error| unreadable(&path, error))?;
     let Payload::Prediction(earlier) = &found.payload else {
         anyhow::bail!(other(&path, format!("a {} statement", found.payload.stem())));
     };
+    let (run, expected) = (earlier.run, setup.run.id());
+    anyhow::ensure!(
+        run == expected,
+        other(&path, format!("a prediction of run {run}, this one is {expected}"))
+    );
     let kind = |open: bool| if open { "an open" } else { "a sealed" };
     let told = |steps: Steps, open: bool| format!("{} prediction of steps {steps}", kind(open));
     let (was, is) = (told(earlier.steps, earlier.open.is_some()), told(args.steps, args.open));
@@ -181,31 +208,59 @@ fn check_folder(
         was == is && found.signer == key.public(),
         other(&path, format!("{was} by {}, asked for is {is} by {}", found.signer, key.public()))
     );
+    // A new salt would not open it.
+    let salt = folder.prediction("salt");
+    anyhow::ensure!(
+        keyfile::is_there(&salt),
+        Hinted::new(
+            format!("{} is sealed, and its salt is missing: expected {}", path.display(), salt.display()),
+            "put the salt back, or predict again with another --out"
+        )
+    );
     Ok(Some(Earlier { entry, seal: earlier.seal }))
 }
 
 /// Writes what the operator of the devices needs, and the same run and plan beside the prediction.
 fn write_job(setup: &Setup, folder: &Folder, key: &SecretKey) -> anyhow::Result<Vec<u8>> {
-    let run_path = folder.prediction("run.cose");
     let run_entry = Statement::sign(&Payload::Run(setup.run.clone()), key)?;
-    // The run's entry beside the prediction is written last: where it is, the rest is too.
-    let job = ["run.cose", "plan.cbor", "initial.safetensors", "tokens.bin"].map(|name| folder.job(name));
-    if std::fs::read(&run_path).is_ok_and(|found| found == run_entry) && job.iter().all(|path| path.exists())
-    {
-        return Ok(run_entry);
-    }
+    // First, so that from now on the folder is this run's.
+    put(&folder.prediction("run.cose"), &run_entry)?;
     let plan = setup.plan.encode();
-    for path in [folder.prediction("plan.cbor"), folder.job("plan.cbor")] {
-        atomic::write(&path, &plan, atomic::PUBLIC)?;
-    }
+    put(&folder.prediction("plan.cbor"), &plan)?;
+    put(&folder.job("plan.cbor"), &plan)?;
     let initial = folder.job("initial.safetensors");
-    snapshot::write(&initial, &setup.plan.parameters, &setup.state)?;
-    let tokens: Vec<u8> = setup.tokens.iter().flat_map(|token| token.to_le_bytes()).collect();
-    atomic::write(&folder.job("tokens.bin"), &tokens, atomic::PUBLIC)?;
-    for path in [folder.job("run.cose"), run_path] {
-        atomic::write(&path, &run_entry, atomic::PUBLIC)?;
+    if !snapshot::holds(&initial, &setup.plan.parameters, &setup.state) {
+        snapshot::write(&initial, &setup.plan.parameters, &setup.state)?;
     }
+    let tokens: Vec<u8> = setup.tokens.iter().flat_map(|token| token.to_le_bytes()).collect();
+    put(&folder.job("tokens.bin"), &tokens)?;
+    // Last: where it is, the job is whole.
+    put(&folder.job("run.cose"), &run_entry)?;
     Ok(run_entry)
+}
+
+/// Writes a file unless it is there with the same content: what was lost or damaged since an earlier call comes back.
+fn put(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+    match holds(path, bytes) {
+        Ok(true) => Ok(()),
+        _ => Ok(atomic::write(path, bytes, atomic::PUBLIC)?),
+    }
+}
+
+/// Whether a file's content is `bytes`; it is not held in memory a second time.
+fn holds(path: &Path, bytes: &[u8]) -> std::io::Result<bool> {
+    let mut file = File::open(path)?;
+    if file.metadata()?.len() != bytes.len() as u64 {
+        return Ok(false);
+    }
+    let mut found = vec![0; bytes.len().min(1 << 20)];
+    for part in bytes.chunks(1 << 20) {
+        file.read_exact(&mut found[..part.len()])?;
+        if found[..part.len()] != *part {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// The salt of a folder: it stays the same, so that a repeated call gives the same entry.

@@ -2,7 +2,7 @@
 
 mod shop;
 
-use shop::{Shop, Size};
+use shop::{Shop, Size, TINY};
 
 /// 3.3 million parameters and many tokens: tensors of the leaf weigh most.
 const DEEP: Size =
@@ -51,10 +51,38 @@ fn a_run_that_does_not_fit_is_refused_before_anything_is_written() {
     let shop = Shop::open(size, "seed = 3");
     let corpus = "x".repeat(600_000);
     std::fs::write(shop.path("corpus.txt"), corpus).unwrap();
+    let plan = shop.json("plan --run run.toml --json");
+    assert!(plan["memory_bytes"].as_u64().unwrap() > plan["machine_memory_bytes"].as_u64().unwrap());
+    let said = shop.done("plan --run run.toml");
+    assert!(said.contains("this machine has ") && said.contains("`oracle predict` will refuse"), "{said}");
     let said = shop.refused("predict --run run.toml --steps 0..1 --key p.key --out out");
     assert!(
         said.contains("of memory beside state and data") && said.contains("hint: fewer sequences"),
         "{said}"
     );
     assert!(!shop.path("out").exists() && !shop.path("p.key").exists());
+}
+
+#[test]
+fn what_does_not_fit_is_not_measured() {
+    let shop = Shop::open(TINY, "seed = 3");
+    let said = shop.done("plan --run run.toml");
+    assert!(!said.contains("will refuse"), "{said}");
+    // The logits alone are 843 GB.
+    let said = shop.refused("bench --sequences 4096 --length 1024 --repeats 1 --no-torch");
+    assert!(said.contains("oracle: error: expected ") && said.contains(" GB of memory, found "), "{said}");
+    assert!(said.contains("oracle: hint: fewer --sequences"), "{said}");
+    for repeats in [0, 1001, u64::MAX] {
+        let said = shop.refused(&format!("bench --repeats {repeats} --no-torch"));
+        assert!(said.contains(&format!("--repeats: expected 1 to 1000, found {repeats}")), "{said}");
+    }
+    for command in
+        ["plan --run run.toml", "predict --run run.toml --steps 0..1 --out out", "bench --no-torch"]
+    {
+        for threads in [0, 1025] {
+            let said = shop.refused(&format!("{command} --threads {threads}"));
+            assert!(said.contains(&format!("--threads: expected 1 to 1024, found {threads}")), "{said}");
+        }
+    }
+    assert!(!shop.path("out").exists());
 }

@@ -10,7 +10,7 @@ pub mod optimizer;
 use crate::digest::{ConfigDigest, digest};
 use crate::object::Object;
 use crate::run::{LEAVES_MAX, STEPS_MAX};
-use check::{ensure, one_of, printable, within};
+use check::{ensure, one_of, printable, told, within};
 use model::Model;
 use optimizer::Optimizer;
 use serde::Deserialize;
@@ -248,5 +248,12 @@ impl Config {
 }
 
 fn typed<T: DeserializeOwned>(text: &str) -> Result<T, ConfigError> {
-    toml::from_str(text).map_err(|e| ConfigError::Toml(e.to_string().trim_end().into()))
+    let shown = |key: &str, error: &toml::de::Error| {
+        let whole = error.to_string();
+        // The lines before the message show the place.
+        let place = whole.trim_end().strip_suffix(error.message()).unwrap_or_default();
+        ConfigError::Toml(format!("{place}{}", told(key, error.message())))
+    };
+    let parsed = toml::Deserializer::parse(text).map_err(|error| shown(".", &error))?;
+    serde_path_to_error::deserialize(parsed).map_err(|error| shown(&error.path().to_string(), error.inner()))
 }

@@ -108,6 +108,12 @@ fn refused_tomls() -> Vec<(&'static str, String)> {
         ("missing_key", replaced("leaves = 4\n", "")),
         ("key_twice", replaced("steps = 3", "steps = 3\nsteps = 4")),
         ("another_type", replaced("steps = 3", "steps = \"3\"")),
+        ("another_type_in_a_table", replaced("n_layer = 2", "n_layer = 2.5")),
+        ("another_type_in_a_list", replaced("files = [", "files = [7, ")),
+        (
+            "no_table",
+            replaced("steps = 3", "steps = 3\nmodel = 3").split_once("[model]").unwrap().0.to_owned(),
+        ),
         ("unknown_profile", replaced("f32-fma", "bf16-mma-16x25")),
         ("no_steps", replaced("steps = 3", "steps = 0")),
         ("devices_not_a_power_of_two", replaced("devices_max = 2", "devices_max = 3")),

@@ -155,6 +155,11 @@ pub fn available() -> u64 {
     kilobytes("/proc/meminfo", "MemAvailable:").unwrap_or(u64::MAX)
 }
 
+/// Bytes of memory that this machine has; no limit where the system does not say.
+pub fn installed() -> u64 {
+    kilobytes("/proc/meminfo", "MemTotal:").unwrap_or(u64::MAX)
+}
+
 /// The bytes of a line such as `VmHWM:  1024 kB`.
 fn kilobytes(file: &str, key: &str) -> Option<u64> {
     let text = std::fs::read_to_string(file).ok()?;

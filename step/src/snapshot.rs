@@ -10,9 +10,10 @@ pub(crate) mod words;
 
 use crate::buffer::Flat;
 use crate::state::{State, words_of};
+use schemas::digest::RunId;
 use schemas::plan::Parameter;
 use std::fs::File;
-use std::io::Write as _;
+use std::io::{Read as _, Write};
 use std::path::{Path, PathBuf};
 use words::Source;
 
@@ -29,12 +30,12 @@ pub struct SnapshotError {
 /// What is wrong with a snapshot.
 #[derive(Debug, thiserror::Error)]
 pub enum WrongSnapshot {
-    /// Whole, but not the state that was saved under this name.
-    #[error("expected the state {expected:?} that was saved, found {found}")]
+    /// Whole, but not the state that was saved under this name, or of another run.
+    #[error("expected the state and run {expected:?} that were saved, found {found:?}")]
     NotTheOneSaved {
-        /// The digest noted when it was saved; empty if none is there.
+        /// The digest and the run noted when it was saved; empty if none are there.
         expected: String,
-        /// The digest of what was read.
+        /// The digest of what was read, and the run that it is read for.
         found: String,
     },
     /// The system refused.
@@ -134,7 +135,7 @@ pub(crate) fn replace(
     Ok(File::open(folder)?.sync_all()?)
 }
 
-fn write_to(file: &mut File, layout: &[Parameter], state: &State) -> Result<(), WrongSnapshot> {
+fn write_to(file: &mut impl Write, layout: &[Parameter], state: &State) -> Result<(), WrongSnapshot> {
     let words = layout.iter().map(words_of).sum::<usize>();
     write_header(file, &header::of_snapshot(layout, state.step))?;
     for part in [&state.parameters, &state.first_moment, &state.second_moment] {
@@ -145,9 +146,35 @@ fn write_to(file: &mut File, layout: &[Parameter], state: &State) -> Result<(), 
 }
 
 /// Writes the length of a header and the header.
-pub(crate) fn write_header(file: &mut File, header: &[u8]) -> Result<(), WrongSnapshot> {
+pub(crate) fn write_header(file: &mut impl Write, header: &[u8]) -> Result<(), WrongSnapshot> {
     file.write_all(&(header.len() as u64).to_le_bytes())?;
     Ok(file.write_all(header)?)
+}
+
+/// Whether `path` is, byte for byte, what `write` would write.
+pub fn holds(path: &Path, layout: &[Parameter], state: &State) -> bool {
+    let Ok(mut file) = File::open(path) else { return false };
+    let same = write_to(&mut Comparing(&mut file), layout, state).is_ok();
+    same && file.read(&mut [0]).is_ok_and(|more| more == 0)
+}
+
+/// Takes what is written to it only as long as a file goes on with the same.
+struct Comparing<'f>(&'f mut File);
+
+impl Write for Comparing<'_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let part = &bytes[..bytes.len().min(1 << 20)];
+        let mut found = vec![0; part.len()];
+        self.0.read_exact(&mut found)?;
+        match found == part {
+            true => Ok(part.len()),
+            false => Err(std::io::Error::other("other bytes")),
+        }
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
 }
 
 /// The name of the snapshot before `step`, in a folder of them.
@@ -155,25 +182,30 @@ fn file_name(step: u64) -> String {
     format!("step-{step:06}.safetensors")
 }
 
-/// Saves the state before its next step into a folder of snapshots, and beside it its digest.
-pub fn keep(folder: &Path, layout: &[Parameter], state: &State) -> Result<(), SnapshotError> {
+/// What stands in the file beside a kept snapshot: which state it is, and of which run.
+fn note(state: &State, run: RunId) -> String {
+    format!("{} {run}", state.digest())
+}
+
+/// Saves the state of `run` before its next step into a folder of snapshots, and beside it what it is.
+pub fn keep(folder: &Path, layout: &[Parameter], run: RunId, state: &State) -> Result<(), SnapshotError> {
     let path = folder.join(file_name(state.step));
     write(&path, layout, state)?;
     let digest = path.with_extension("digest");
-    let text = format!("{}\n", state.digest());
+    let text = format!("{}\n", note(state, run));
     let write = |file: &mut File| Ok(file.write_all(text.as_bytes())?);
     replace(&digest, write).map_err(|source| SnapshotError { path: digest, source })
 }
 
-/// Reads the snapshot before `step` from such a folder, if it is whole and the one that was saved: what is damaged
-/// and gone on from would give a false prediction, and honest devices would be blamed for it.
-pub fn kept(folder: &Path, layout: &[Parameter], step: u64) -> Result<State, SnapshotError> {
+/// Reads the snapshot before `step` from such a folder, if it is whole, the one that was saved, and of `run`: what is
+/// not and is gone on from would give a false prediction, and honest devices would be blamed for it.
+pub fn kept(folder: &Path, layout: &[Parameter], run: RunId, step: u64) -> Result<State, SnapshotError> {
     let path = folder.join(file_name(step));
     // The folder is the program's own, where files are replaced and never shortened: so the file can be mapped.
     let state = read_whole(&path, layout, Source::Mapped);
     let state = state.map_err(|source| SnapshotError { path: path.clone(), source })?;
     let noted = std::fs::read_to_string(path.with_extension("digest")).unwrap_or_default();
-    let found = state.digest().to_string();
+    let found = note(&state, run);
     match noted.trim_end() == found && state.step == step {
         true => Ok(state),
         false => {

@@ -3,12 +3,15 @@
 mod runs;
 
 use runs::{SMALL, first_state, run};
+use schemas::digest::RunId;
 use schemas::plan::Plan;
 use std::path::Path;
 use step::dispatch::Backend;
 use step::session::Session;
 use step::snapshot::{self, WrongSnapshot};
 use step::state::State;
+
+const RUN: RunId = RunId([7; 32]);
 
 fn trained() -> (Plan, State) {
     let (plan, tokens) = run(SMALL);
@@ -194,9 +197,9 @@ fn a_snapshot_that_cannot_be_written_leaves_nothing() {
 fn a_kept_snapshot_is_used_only_as_the_one_that_was_saved() {
     let (plan, state) = trained();
     let folder = tempfile::tempdir().expect("a folder");
-    snapshot::keep(folder.path(), &plan.parameters, &state).expect("kept");
+    snapshot::keep(folder.path(), &plan.parameters, RUN, &state).expect("kept");
     assert_eq!(snapshot::saved_steps(folder.path()), [1]);
-    let kept = || snapshot::kept(folder.path(), &plan.parameters, 1);
+    let kept = || snapshot::kept(folder.path(), &plan.parameters, RUN, 1);
     assert_eq!(kept().expect("as saved").digest(), state.digest());
 
     let refused = |what: &str| {
@@ -217,6 +220,32 @@ fn a_kept_snapshot_is_used_only_as_the_one_that_was_saved() {
     std::fs::write(&path, flipped).expect("written");
     refused("one bit of the last value");
     std::fs::write(&path, whole).expect("written");
+    assert!(kept().is_ok());
+    let others = snapshot::kept(folder.path(), &plan.parameters, RunId([8; 32]), 1);
+    let wrong = others.expect_err("another run's").to_string();
+    assert!(wrong.contains("expected the state and run") && wrong.contains(&"08".repeat(32)), "{wrong}");
     std::fs::remove_file(path.with_extension("digest")).expect("removed");
     refused("no digest noted");
+}
+
+#[test]
+fn a_file_holds_a_state_only_if_it_is_what_would_be_written() {
+    let (plan, state) = trained();
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("s.safetensors");
+    let holds = || snapshot::holds(&path, &plan.parameters, &state);
+    assert!(!holds(), "no file");
+    snapshot::write(&path, &plan.parameters, &state).expect("written");
+    assert!(holds());
+    let whole = std::fs::read(&path).expect("bytes");
+    for at in [0, 20, whole.len() / 2, whole.len() - 1] {
+        let mut flipped = whole.clone();
+        flipped[at] ^= 1;
+        std::fs::write(&path, flipped).expect("written");
+        assert!(!holds(), "byte {at}");
+    }
+    for other in [&whole[..whole.len() - 1], &[&whole[..], &[0]].concat()] {
+        std::fs::write(&path, other).expect("written");
+        assert!(!holds(), "{} bytes", other.len());
+    }
 }

@@ -120,10 +120,19 @@ impl Workshop {
 
     /// Writes `NAME.toml`: a tiny GPT-2 on a small text, three steps of four leaves.
     pub fn write_run(&self, name: &str, seed: u64) {
+        self.write_model(include_str!("run.toml"), name, seed);
+    }
+
+    /// The same of a tiny Llama with grouped heads.
+    pub fn write_llama(&self, name: &str, seed: u64) {
+        self.write_model(include_str!("llama.toml"), name, seed);
+    }
+
+    fn write_model(&self, text: &str, name: &str, seed: u64) {
         // The project's own prose: real text that every clone has.
         std::fs::copy(workspace().join("docs/VERIFY.md"), self.path("corpus.txt"))
             .expect("tests: the corpus is there");
-        let text = include_str!("run.toml").replace("NAME", name).replace("SEED", &seed.to_string());
+        let text = text.replace("NAME", name).replace("SEED", &seed.to_string());
         std::fs::write(self.path(&format!("{name}.toml")), text).expect("tests: the folder is writable");
     }
 

@@ -48,8 +48,17 @@ enum Form {
     LeftTransposed,
 }
 
-/// The peak, and every product of a step of `shape`, taken in turns.
-pub fn products(backend: Backend, threads: usize, shape: &Shape) -> (f64, Vec<Product>) {
+/// Most bytes that are held here at one time: the factors and the product of the largest one, or the tensor that is
+/// checksummed and folded.
+pub fn bytes_held(shape: &Shape) -> u64 {
+    let products = wanted(shape).into_iter().map(|(_, [rows, columns, inner], ..)| {
+        rows as u64 * inner as u64 + inner as u64 * columns as u64 + rows as u64 * columns as u64
+    });
+    4 * products.max().unwrap_or(0).max(WORDS as u64)
+}
+
+/// Every product of a step of `shape`: name; rows, columns, inner; how its factors lie; how many there are of it.
+fn wanted(shape: &Shape) -> Vec<(String, [usize; 3], Form, f64)> {
     let (n, c) = (shape.rows() as usize, shape.channels as usize);
     let (v, layers) = (shape.vocabulary as usize, shape.layers as f64);
     let linear = [("qkv", c, 3 * c), ("projection", c, c), ("expand", c, 4 * c), ("contract", 4 * c, c)];
@@ -62,11 +71,16 @@ pub fn products(backend: Backend, threads: usize, shape: &Shape) -> (f64, Vec<Pr
     wanted.push(("head forward".into(), [n, v, c], Form::RightTransposed, 1.0));
     wanted.push(("head input".into(), [n, c, v], Form::Plain, 1.0));
     wanted.push(("head weight".into(), [v, c, n], Form::LeftTransposed, 1.0));
+    wanted
+}
+
+/// The peak, and every product of a step of `shape`, taken in turns.
+pub fn products(backend: Backend, threads: usize, shape: &Shape) -> (f64, Vec<Product>) {
     let clock = Instant::now();
     let measure = || fma_peak(backend, threads, || clock.elapsed().as_secs_f64());
     let mut peak = measure();
     let mut products = Vec::new();
-    for (name, [rows, columns, inner], form, times) in wanted {
+    for (name, [rows, columns, inner], form, times) in wanted(shape) {
         let a = painted(rows * inner);
         let b = painted(inner * columns);
         let mut out = vec![0.0_f32; rows * columns];

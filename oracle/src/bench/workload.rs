@@ -1,10 +1,15 @@
 //! What is timed: a GPT-2 of a size people know, one leaf, over tokens drawn from a counter.
 
+use super::kernels;
+use crate::explain::bytes;
 use anyhow::Context;
 use clap::ValueEnum;
+use client::output::Hinted;
 use schemas::config::Config;
+use schemas::digest::Checksum;
 use schemas::plan::Plan;
 use step::checksum::checksum_u32;
+use step::memory::{self, Needs};
 use step::number::philox::philox4x32_10;
 use step::plan::derive;
 
@@ -64,7 +69,7 @@ pub struct Workload {
     pub initializer_range: f64,
 }
 
-/// A run of `steps` steps of `shape`.
+/// A run of `steps` steps of `shape`; refused if the machine has not the memory for it.
 pub fn workload(shape: &Shape, steps: u64) -> anyhow::Result<Workload> {
     let Shape { layers, channels, heads, vocabulary, positions, sequences, length } = shape;
     let text = format!(
@@ -107,8 +112,22 @@ final_fraction = 1.0
     let config = Config::from_toml(&text)
         .with_context(|| format!("--length {length}, --sequences {sequences}: the model cannot take that"))?;
     let count = (steps + 1) * shape.rows() + 1;
+    // The sizes do not depend on the tokens.
+    check_memory(&derive(&config, count, Checksum([0; 32]))?, shape)?;
     let drawn = |index: u64| philox4x32_10([index as u32, (index >> 32) as u32, 0, 0], [0, 0])[0];
     let tokens: Vec<u32> = (0..count).map(|index| drawn(index) % *vocabulary as u32).collect();
     let plan = derive(&config, count, checksum_u32(&[count], &tokens))?;
     Ok(Workload { plan, tokens, initializer_range: config.model.initializer_range() })
+}
+
+/// Refuses what does not fit, before any of it is allocated. PyTorch's memory is its own.
+fn check_memory(plan: &Plan, shape: &Shape) -> anyhow::Result<()> {
+    let needs = Needs::of(plan, rayon::current_num_threads() as u64);
+    // Products and sums are measured with nothing but the tokens beside them.
+    let needed = needs.total().max(needs.data + kernels::bytes_held(shape));
+    let available = memory::available();
+    let message = format!("expected {} of memory, found {} free", bytes(needed), bytes(available));
+    let hint = "fewer --sequences, a shorter --length and --model 10M need less";
+    anyhow::ensure!(needed <= available, Hinted::new(message, hint));
+    Ok(())
 }

@@ -56,7 +56,7 @@ pub fn run(args: &InspectArgs) -> anyhow::Result<()> {
                 bytes.len(),
                 WindowProof::BYTES_MAX
             );
-            atomic::write(file, &bytes, atomic::PUBLIC)?;
+            atomic::write_new(file, &bytes, atomic::PUBLIC)?;
             Some((file, bytes.len(), proof.chunks.len()))
         }
     };

@@ -11,6 +11,7 @@ use crate::folder::Folder;
 use anyhow::Context as _;
 use client::output::Hinted;
 use client::steps::Kept;
+use schemas::digest::RunId;
 use schemas::object::Object as _;
 use schemas::record::StepRecord;
 use schemas::run::Steps;
@@ -52,15 +53,15 @@ pub fn compute(
         }
         let snapshot = state.step.is_multiple_of(args.snapshot_every) || state.step == end;
         if snapshot || waiting.bytes > WAITING_BYTES_MAX {
-            waiting.write(folder)?;
+            waiting.write(setup.run.id(), folder)?;
         }
         if snapshot {
             folder.keep_snapshot(setup, &state)?;
         }
     }
-    waiting.write(folder)?;
+    waiting.write(setup.run.id(), folder)?;
     progress.finish();
-    let records = folder.records(first, end);
+    let records = folder.records(setup.run.id(), first, end);
     let whole =
         records.len() as u64 == end - first || records.last().is_some_and(|last| last.non_finite.is_some());
     anyhow::ensure!(
@@ -75,7 +76,7 @@ pub fn compute(
 
 /// The state to go on from: the latest that an earlier call saved, or the run's first.
 fn first_state(setup: &mut Setup, steps: Steps, folder: &Folder) -> anyhow::Result<State> {
-    let saved = folder.resumable(steps.first, steps.end);
+    let saved = folder.resumable(setup.run.id(), steps.first, steps.end);
     let initial = std::mem::replace(&mut setup.state, State::fresh(vec![]));
     if saved.is_empty() {
         return Ok(initial);
@@ -113,9 +114,9 @@ impl Waiting {
         self.steps.push(Kept { record: step.record.clone(), meeting, traces });
     }
 
-    fn write(&mut self, folder: &Folder) -> anyhow::Result<()> {
+    fn write(&mut self, run: RunId, folder: &Folder) -> anyhow::Result<()> {
         if !self.steps.is_empty() {
-            folder.keep_steps(self.first, &self.steps).context("could not keep the steps computed")?;
+            folder.keep_steps(run, self.first, &self.steps).context("could not keep the steps computed")?;
         }
         self.first += self.steps.len() as u64;
         (self.steps, self.bytes) = (vec![], 0);

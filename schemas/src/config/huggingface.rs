@@ -2,7 +2,7 @@
 //! explicit list, every other key is either read, held to the one value that is supported, or refused by name.
 
 use super::ConfigError;
-use super::check::{ensure, one_of, printable};
+use super::check::{ensure, one_of, printable, told};
 use super::model::Model;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -86,7 +86,7 @@ pub(super) fn read(path: &str, text: &str, dropout_off: bool) -> Result<Model, C
         return Err(wrong(format!("expected at most {JSON_BYTES_MAX} bytes, found {}", text.len())));
     }
     let mut keys: Map<String, Value> =
-        serde_json::from_str(text).map_err(|e| wrong(printable(&e.to_string())))?;
+        serde_json::from_str(text).map_err(|e| wrong(told(".", &e.to_string())))?;
     // A key whose value is null counts as absent.
     keys.retain(|_, value| !value.is_null());
     let model_type = keys.get("model_type").map_or("nothing".into(), word);
@@ -134,7 +134,8 @@ fn take_rope_parameters(keys: &mut Map<String, Value>) -> Result<(), ConfigError
 }
 
 fn typed<T: DeserializeOwned>(keys: Map<String, Value>) -> Result<T, String> {
-    serde_json::from_value(Value::Object(keys)).map_err(|e| printable(&e.to_string()))
+    serde_path_to_error::deserialize(Value::Object(keys))
+        .map_err(|error| told(&error.path().to_string(), &error.inner().to_string()))
 }
 
 /// A text without its quotes.
@@ -203,6 +204,16 @@ mod tests {
             ),
             ("\"use_cache\": true", "\"sliding_window\": 4096", "unknown field `sliding_window`"),
             ("\"hidden_size\": 2048,", "", "missing field `hidden_size`"),
+            (
+                "\"hidden_size\": 2048,",
+                "\"hidden_size\": \"2048, expected u64\",",
+                "config.json: hidden_size: expected a whole number, found string \"2048, expected u64\"",
+            ),
+            (
+                "\"rms_norm_eps\": 1e-05",
+                "\"rms_norm_eps\": [1]",
+                "config.json: rms_norm_eps: expected a number, found sequence",
+            ),
             ("\"llama\"", "\"mistral\"", "model.model_type: expected gpt2 or llama, found mistral"),
         ] {
             assert!(LLAMA.contains(from), "{from}");

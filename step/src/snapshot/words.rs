@@ -3,7 +3,7 @@
 use super::map;
 use rayon::prelude::*;
 use std::fs::File;
-use std::io::{self, Write as _};
+use std::io;
 use std::os::unix::fs::FileExt as _;
 
 /// Bytes of a file that are mapped at one time: pages that are mapped count as this process's memory.
@@ -59,7 +59,7 @@ fn copy(bytes: &[u8], words: &mut [f32]) {
 }
 
 /// Appends words to a file.
-pub fn write(file: &mut File, words: &[f32]) -> io::Result<()> {
+pub fn write(file: &mut impl io::Write, words: &[f32]) -> io::Result<()> {
     if cfg!(target_endian = "little") {
         return file.write_all(bytemuck::cast_slice(words));
     }
