@@ -46,6 +46,14 @@ pub enum Command {
     /// Show the backends of this build, their devices, and which of these can run the profile exactly
     #[command(after_help = "Example:\n  device list --json")]
     List(Listing),
+    /// Compare a device with worked examples and recorded steps, bit for bit
+    #[command(
+        after_help = "Exit status: 0 equal, 1 not, 2 not checked.\n\nExample:\n  device check --backend opencl"
+    )]
+    Check(crate::check::Flags),
+    /// Time a device: kinds of operations, whole steps, checksums and folds, and what recording costs
+    #[command(after_help = "Example:\n  device bench --backend cuda --json")]
+    Bench(crate::bench::Flags),
     /// Explain every fault that can be rehearsed
     #[command(after_help = "With --job, the operations whose results a fault can change are listed too.\n\n\
 Examples:\n  device faults\n  device faults --job job")]
@@ -91,6 +99,9 @@ pub struct Run {
     /// Listen here instead of at the device's own address in --peers
     #[arg(long, value_name = "HOST:PORT", requires = "rank")]
     pub listen: Option<String>,
+    /// Write the receipt of a device that has finished all steps, though the others cannot be met again
+    #[arg(long, requires = "rank")]
+    pub hand_in: bool,
     /// How long to wait for another device, at the start and in each step
     #[arg(long, value_name = "SECONDS", default_value_t = 600, requires = "rank",
         value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
@@ -104,7 +115,7 @@ pub struct Run {
     /// Build kernels that contract products and sums, to see the device refused
     #[arg(long, hide = true)]
     pub contracted: bool,
-    /// Check the job and say what the run would need; run nothing
+    /// Check the job and say what memory, disk and time the run would need; one leaf is computed for it, nothing written
     #[arg(long)]
     pub dry_run: bool,
     /// Write the summary as JSON
@@ -155,7 +166,7 @@ mod tests {
         // clap's own `help` only repeats the others.
         let commands = command.get_subcommands_mut().filter(|sub| sub.get_name() != "help");
         helps.extend(commands.map(|sub| sub.render_long_help().to_string()));
-        assert_eq!(helps.len(), 4);
+        assert_eq!(helps.len(), 6);
         assert!(helps.iter().all(|help| help.contains("Example") && help.contains("  device ")), "{helps:?}");
     }
 
