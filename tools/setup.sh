@@ -58,6 +58,27 @@ if [ "$purpose" = test ]; then
     /usr/bin/env python3 -c 'import numpy' 2>/dev/null || /usr/bin/python3 -c 'import numpy' 2>/dev/null ||
         install numpy python3-numpy
 fi
+if [ "$purpose" = test ]; then
+    # NVIDIA's compiler and disassembler: kernels for its cards are compiled, and their machine code read, without a card.
+    # They are NVIDIA's property, so they are fetched and not kept here. This compiler's code runs under drivers of CUDA 12
+    # and later.
+    cuda=${CARGO_TARGET_DIR:-target}/cuda
+    if [ ! -e "$cuda/libnvrtc.so.12" ] || [ ! -e "$cuda/nvdisasm" ]; then
+        python=python3
+        $python -m pip --version >/dev/null 2>&1 || python=/usr/bin/python3
+        $python -m pip --version >/dev/null 2>&1 || install pip python3-pip
+        echo "setup: NVRTC and nvdisasm are missing, fetching them into $cuda"
+        mkdir -p "$cuda/wheels"
+        $python -m pip download --quiet --no-deps --dest "$cuda/wheels" \
+            nvidia-cuda-nvrtc-cu12==12.9.86 nvidia-cuda-nvdisasm==13.5.37
+        for wheel in "$cuda"/wheels/*.whl; do $python -m zipfile -e "$wheel" "$cuda/wheels"; done
+        mv "$cuda"/wheels/nvidia/cuda_nvrtc/lib/libnvrtc-builtins.so.12.* "$cuda"
+        mv "$cuda/wheels/nvidia/cuda_nvrtc/lib/libnvrtc.so.12" "$cuda"
+        mv "$cuda/wheels/nvidia/cu13/bin/nvdisasm" "$cuda"
+        chmod +x "$cuda/nvdisasm"
+        rm -r "$cuda/wheels"
+    fi
+fi
 if [ "$purpose" = torch ]; then
     # Debian's PyTorch takes its matrix products from the system's BLAS, and the plain one is very slow.
     python=${TORCH_PYTHON:-/usr/bin/python3}

@@ -252,7 +252,7 @@ impl<'a> Executor<'a> {
 }
 
 /// Words of the longest tensor whose fold is taken.
-fn coefficient_words(plan: &Plan) -> u64 {
+pub fn coefficient_words(plan: &Plan) -> u64 {
     let longest = plan.taps().map(|tap| plan.elements(tap.operand)).max().unwrap_or(0);
     longest.max(plan.parameter_count())
 }

@@ -9,10 +9,13 @@ use crate::link::{from_bytes, to_bytes};
 use crate::snapshot;
 use schemas::digest::Challenge;
 use schemas::fold::{Fold, FoldKey};
+use schemas::plan::Plan;
 use schemas::receipt::DeviceFacts;
 use std::ops::Range;
+use std::path::Path;
 use step::dispatch;
 use step::session::Session;
+use step::setup::Setup;
 use step::state::State;
 use step::tree::Accumulator;
 use step::update;
@@ -68,6 +71,25 @@ impl Backend for Simulated {
         let coefficients =
             Coefficients::new(FoldKey::from(given.plan.digest()), given.plan.parameter_count());
         Ok(Box::new(SimulatedDevice { session, state, coefficients, node: vec![], arrived: vec![] }))
+    }
+}
+
+/// A run as the oracle sets it up, to compare devices by.
+pub struct Rehearsal {
+    /// The step as data.
+    pub plan: Plan,
+    /// The token stream.
+    pub tokens: Vec<u32>,
+    /// The state before step 0.
+    pub state: snapshot::State,
+}
+
+impl Rehearsal {
+    /// From a run.toml and the files that it names.
+    pub fn load(path: &Path) -> Result<Rehearsal, String> {
+        let Setup { plan, tokens, state, .. } = Setup::load(path).map_err(|error| error.to_string())?;
+        let State { parameters, first_moment, second_moment, .. } = state;
+        Ok(Rehearsal { plan, tokens, state: snapshot::State { parameters, first_moment, second_moment } })
     }
 }
 
