@@ -1,10 +1,10 @@
 // Matrix products, one or several side by side (the heads of an attention).
 //
-// Every output is one chain over k, ascending, of fma(a[k], b[k], acc) from +0 (docs/spec/profile.md#matmul). A chain is
-// never padded: where outputs of a tile have chains of different length, what lies beyond is passed over.
+// Every output is one chain over k, ascending, of fma(a[k], b[k], acc) from +0 (docs/spec/profile.md#matmul). A chain
+// is never padded: where outputs of a tile have chains of different length, what lies beyond is passed over.
 
-// A matrix of unit `first` + GROUP_Y: units are heads of sequences, `share` of which have one matrix. `_ld` lies between
-// the first words of its rows, `_shift` before all of them: the tensor may hold more than these matrices.
+// A matrix of unit `first` + GROUP_Y: units are heads of sequences, `share` of which have one matrix. `_ld` lies
+// between the first words of its rows, `_shift` before all of them: the tensor may hold more than these matrices.
 #define MATRIX(type, name) \
     TENSOR(type, name), uint name##_ld, uint name##_first, uint name##_heads, uint name##_share, ulong name##_batch, \
         ulong name##_head, ulong name##_shift
@@ -117,8 +117,9 @@ FUNCTION void product_tile(uint side, Product p, GLOBAL const float *a, GLOBAL c
             tile_keep(b_brought, side, brings, p.b_turned, b_tile);
             BARRIER();
             if (k0 + TILE_K < end) {
-                tile_bring(a_brought, side, brings, left, p.a_ld, !p.a_turned, row0, p.rows, k0 + TILE_K, p.inner);
-                tile_bring(b_brought, side, brings, right, p.b_ld, p.b_turned, column0, p.columns, k0 + TILE_K, p.inner);
+                const uint next = k0 + TILE_K;
+                tile_bring(a_brought, side, brings, left, p.a_ld, !p.a_turned, row0, p.rows, next, p.inner);
+                tile_bring(b_brought, side, brings, right, p.b_ld, p.b_turned, column0, p.columns, next, p.inner);
             }
             const uint whole = k0 + TILE_K <= p.inner && (p.limit != UPTO || k0 + TILE_K - 1 <= row0) &&
                                (p.limit != FROM || k0 + 1 >= row0 + side);
@@ -156,9 +157,9 @@ FUNCTION void product_tile(uint side, Product p, GLOBAL const float *a, GLOBAL c
 }
 
 #define PRODUCT(name, side, a_is_turned, b_is_turned) \
-    KERNEL name(MATRIX(const float, a), MATRIX(const float, b), TENSOR(const float, bias), MATRIX(float, out), uint rows, \
-                uint inner, uint columns, uint limit, uint repeats, ulong a_repeat, ulong b_repeat, uint with_bias, \
-                uint tap, KEY, SUMS(out)) { \
+    KERNEL name(MATRIX(const float, a), MATRIX(const float, b), TENSOR(const float, bias), MATRIX(float, out), \
+                uint rows, uint inner, uint columns, uint limit, uint repeats, ulong a_repeat, ulong b_repeat, \
+                uint with_bias, uint tap, KEY, SUMS(out)) { \
         SHARED float4 a_tile[TILE_SPACE(side)]; \
         SHARED float4 b_tile[TILE_SPACE(side)]; \
         FOLDING; \
@@ -167,7 +168,8 @@ FUNCTION void product_tile(uint side, Product p, GLOBAL const float *a, GLOBAL c
         AT(const float, bias); \
         AT(float, out); \
         FOLD(out); \
-        const Product p = {rows, inner, columns, limit, repeats, a_repeat, b_repeat, a_ld, b_ld, a_is_turned, b_is_turned}; \
+        const Product p = {rows, inner, columns, limit, repeats, a_repeat, \
+                           b_repeat, a_ld, b_ld, a_is_turned, b_is_turned}; \
         const uint down = (rows + side - 1) / side; \
         const uint row0 = GROUP_X % down * side, column0 = GROUP_X / down * side; \
         if (limit != LOWER || column0 < row0 + side) { \
@@ -223,8 +225,8 @@ PRODUCT(product_turned_left_32, 32, 1, 0)
 
 #else
 
-// An item computes blocks of BLOCK_ROWS x 32 outputs, k after k, in two vectors of 16 for each row, straight from memory.
-// Vectors of OpenCL: this form is not compiled as CUDA C++.
+// An item computes blocks of BLOCK_ROWS x 32 outputs, k after k, in two vectors of 16 for each row, straight from
+// memory. Vectors of OpenCL: this form is not compiled as CUDA C++.
 #define BLOCK_ROWS 8
 #define BLOCK_COLUMNS 32
 
@@ -264,8 +266,8 @@ FUNCTION uint greater(uint a, uint b) { return a > b ? a : b; }
         } \
     }
 
-// k0 to k1 of the chains of a block: own_rows rows from row0, and columns `from` to `own` from where b and out begin. They
-// start there, or go on from what out holds.
+// k0 to k1 of the chains of a block: own_rows rows from row0, and columns `from` to `own` from where b and out begin.
+// They start there, or go on from what out holds.
 FUNCTION void product_block(Product p, GLOBAL const float *a, GLOBAL const float *b, GLOBAL float *out, ulong out_ld,
                             uint row0, uint own_rows, uint from, uint own, uint k0, uint k1, uint start) {
     const uint last = row0 + own_rows - 1;
@@ -345,7 +347,9 @@ FUNCTION void product_block(Product p, GLOBAL const float *a, GLOBAL const float
                                       : limit == UPTO ? !start && k0 >= row0 + own_rows \
                                       : limit == FROM ? !start && k1 <= row0 \
                                                       : 0; \
-                    if (!none) product_block(p, left, right, out + first, out_ld, row0, own_rows, from, own, k0, k1, start); \
+                    if (!none) { \
+                        product_block(p, left, right, out + first, out_ld, row0, own_rows, from, own, k0, k1, start); \
+                    } \
                 } \
             } \
         } \
@@ -359,8 +363,8 @@ FUNCTION void product_block(Product p, GLOBAL const float *a, GLOBAL const float
 
 // Products: a as it stands or turned, b as it stands. A group's items take `blocks` blocks of rows each.
 //
-// Shapes    a: [rows, inner], turned [inner, rows]; b: [inner, columns]; bias: [columns] if with_bias (read); out: [rows,
-//           columns] (written)
+// Shapes    a: [rows, inner], turned [inner, rows]; b: [inner, columns]; bias: [columns] if with_bias (read); out:
+//           [rows, columns] (written)
 // Order     each output one chain over repeats, and within each over its k, ascending
 // Rounding  one for each fma; one for the bias, after the whole chain
 // Special   none
@@ -387,7 +391,9 @@ KERNEL turn(MATRIX(const float, from), TENSOR(float, to), uint rows, uint column
     for (uint row0 = 0; row0 < rows; row0 += 16) {
         const uint row_end = rows - row0 < 16 ? rows : row0 + 16;
         for (uint column = column0; column < end; column++) {
-            for (uint row = row0; row < row_end; row++) y[(ulong)column * rows + row] = x[(ulong)row * from_ld + column];
+            for (uint row = row0; row < row_end; row++) {
+                y[(ulong)column * rows + row] = x[(ulong)row * from_ld + column];
+            }
         }
     }
 }
