@@ -1,9 +1,9 @@
 // AdamW of one parameter tensor. A group takes `span` elements from the first that is its own.
 //
 // Shapes    p, m, v: [n] (read and written), gradient: [n] (read), norm: [2] (read), norm and clipping factor
-// Order     g = gradient * factor; m = fma(beta1, m, one_minus_beta1 * g); v = fma(beta2, v, one_minus_beta2 * (g * g));
-//           mh = m * first_correction; vh = v * second_correction; den = sqrt(vh) + epsilon; upd = mh / den;
-//           p = fma(-learning_rate, upd, p * decay)
+// Order     g = gradient * factor; m = fma(beta1, m, one_minus_beta1 * g);
+//           v = fma(beta2, v, one_minus_beta2 * (g * g)); mh = m * first_correction; vh = v * second_correction;
+//           den = sqrt(vh) + epsilon; upd = mh / den; p = fma(-learning_rate, upd, p * decay)
 // Rounding  f32 nearest-even after every operation, one for each fma
 // Special   none
 // Aliasing  p, m and v in place

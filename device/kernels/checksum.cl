@@ -15,7 +15,8 @@ FUNCTION uint one_nan(uint word) { return (word & 0x7fffffffu) > 0x7f800000u ? 0
 // Special   a NaN is the word 0x7fc00000
 // Aliasing  none
 // Source    docs/spec/checksum.md#folds
-KERNEL fold_words(TENSOR(const uint, words), TENSOR(const ulong, key), TENSOR(ulong, sums), ulong n, ulong blocks_each) {
+KERNEL fold_words(TENSOR(const uint, words), TENSOR(const ulong, key), TENSOR(ulong, sums), ulong n,
+                  ulong blocks_each) {
     AT(const uint, words);
     AT(const ulong, key);
     AT(ulong, sums);

@@ -6,8 +6,8 @@
 // Square sums of the rows of one parameter tensor.
 //
 // Shapes    x: [rows, columns] (read), sums: [rows] (written); a group takes rows_each rows, at most 32
-// Order     warp32_dot(row, row): lane l is the chain over i = l, l + 32, ... of fma(x[i], x[i], lane) from +0; then for
-//           s in 16, 8, 4, 2, 1: lane[i] = lane[i] + lane[i + s] for i < s
+// Order     warp32_dot(row, row): lane l is the chain over i = l, l + 32, ... of fma(x[i], x[i], lane) from +0; then
+//           for s in 16, 8, 4, 2, 1: lane[i] = lane[i] + lane[i + s] for i < s
 // Rounding  one for each fma and each add
 // Special   none
 // Aliasing  none

@@ -1,8 +1,8 @@
 // SGD of one parameter tensor. A group takes `span` elements from the first that is its own.
 //
 // Shapes    p, m: [n] (read and written), gradient: [n] (read), norm: [2] (read), norm and clipping factor
-// Order     g = gradient * factor; g = fma(decay, p, g); m = fma(momentum, m, g); upd = fma(momentum, m, g) if nesterov,
-//           otherwise m; p = fma(-learning_rate, upd, p)
+// Order     g = gradient * factor; g = fma(decay, p, g); m = fma(momentum, m, g); upd = fma(momentum, m, g) if
+//           nesterov, otherwise m; p = fma(-learning_rate, upd, p)
 // Rounding  f32 nearest-even after every operation, one for each fma
 // Special   none
 // Aliasing  p and m in place

@@ -62,7 +62,7 @@ pub trait Spoil {
     /// Whether anything is done to a tap of a leaf.
     fn wants(&self, leaf: u64, tap: usize) -> bool;
 
-    /// Changes the tap's tensor, after it was computed and before its fold: the rest of the step sees what is there then.
+    /// Changes the tap's tensor, after it was computed and before its fold. The rest of the step sees what it leaves.
     fn spoil(&self, leaf: u64, tap: usize, words: &mut [f32]);
 }
 
@@ -92,7 +92,8 @@ pub enum Which {
 
 /// One device at work. Steps are run in order; within one, the calls come in the order in which they stand here.
 pub trait Device: Send {
-    /// Computes `leaves` of `step`. If all of them are finite, the tree's node over them is the device's node from then on.
+    /// Computes `leaves` of `step`. If all of them are finite, the tree's node over them is the device's node from
+    /// then on.
     fn leaves(&mut self, step: u64, leaves: Range<u64>, spoil: &dyn Spoil)
     -> Result<Vec<Leaf>, BackendError>;
 

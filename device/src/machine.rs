@@ -40,7 +40,8 @@ pub struct Build {
     pub recorded: bool,
     /// Whether a product and a sum may be contracted into one operation: wrong on purpose, for the self-test's drill.
     pub contracted: bool,
-    /// Whether matrix products bring their factors into a group's shared memory first: good for a GPU, a waste on a processor.
+    /// Whether matrix products bring their factors into a group's shared memory first: good for a GPU, a waste on a
+    /// processor.
     pub staged: bool,
 }
 

@@ -270,8 +270,8 @@ impl Machine for OpenCl {
         }
         let mut index = 0;
         for argument in arguments {
-            // SAFETY: the index is below the kernel's number of arguments, and OpenCL compares the value's size with the
-            // parameter's. Memory outlives the launch: it is released when the machine is.
+            // SAFETY: the index is below the kernel's number of arguments, and OpenCL compares the value's size with
+            // the parameter's. Memory outlives the launch: it is released when the machine is.
             let set = unsafe {
                 match argument {
                     Argument::Tensor(buffer, at) => {

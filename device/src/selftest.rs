@@ -1,7 +1,7 @@
 //! Whether a machine computes as the profile says: a few thousand known answers, asked before anything else.
 //!
-//! A device that contracts a product and a sum, takes subnormal numbers for zero or rounds otherwise is refused, and told
-//! which, with the first question it got wrong.
+//! A device that contracts a product and a sum, takes subnormal numbers for zero or rounds otherwise is refused, and it
+//! is said which, with the first question that it got wrong.
 
 use crate::backend::BackendError;
 use crate::machine::{Argument, Launch, Machine};

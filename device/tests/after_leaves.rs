@@ -1,5 +1,5 @@
-//! The kernels that follow the leaves, on an OpenCL device, beside the oracle's arithmetic and this crate's checksums on
-//! the host: sums of the tree, norm, optimizers, folds and checksums, each in three shapes of launches.
+//! The kernels that follow the leaves, on an OpenCL device, beside the oracle's arithmetic and this crate's checksums
+//! on the host: sums of the tree, norm, optimizers, folds and checksums, each in three shapes of launches.
 
 use device::backend::BackendError;
 use device::checksum::Coefficients;
@@ -139,7 +139,12 @@ fn updates_alike(machine: &mut dyn Machine, shapes: &Shapes, plan: &Plan, gradie
     let parameters = painted(count, 3, 110..130);
     let first_moment = painted(count, 4, 90..125);
     let second_moment: Vec<f32> = painted(count, 5, 80..120).iter().map(|word| word.abs()).collect();
-    let mut expected = step::state::State { step: 0, parameters, first_moment, second_moment };
+    let mut expected = step::state::State {
+        step: 0,
+        parameters: parameters.into(),
+        first_moment: first_moment.into(),
+        second_moment: second_moment.into(),
+    };
     let state = State {
         parameters: filled(machine, &expected.parameters),
         first_moment: filled(machine, &expected.first_moment),
@@ -231,4 +236,32 @@ fn words_that_are_not_finite_are_seen_and_every_nan_is_one_word() -> Result<(), 
         assert_eq!(digested.finite, bits == 0x7f7f_ffff);
     }
     Ok(())
+}
+
+/// A test that cannot fail is no test: the same sums in another order are other bits, and are seen.
+#[test]
+fn kernels_in_another_order_are_seen() {
+    let build = Build { recorded: true, contracted: false, staged: false };
+    let plan = plan(SHAPES, adamw(), 1.0);
+    let gradient = painted(plan.parameter_count(), 6, 118..128);
+    let expected = global_norm(Backend::REFERENCE, &plan, &gradient).to_bits();
+    let norm = |from: &str, to: &str| {
+        let source = device::kernels::source();
+        assert!(source.contains(from), "{from}");
+        let mut machine = OpenCl::with_source(0, build, &source.replace(from, to)).expect("OpenCL");
+        let update = Update::new(&mut machine, &plan, &Shapes::of(&build)).unwrap();
+        let reduced = filled(&mut machine, &gradient);
+        update.norm(&mut machine, reduced).unwrap().to_bits()
+    };
+    assert_eq!(norm("acc = f_add(acc, sums[first + r]);", "acc = f_add(acc, sums[first + r]);"), expected);
+    assert_ne!(
+        norm("acc = f_add(acc, sums[first + r]);", "acc = f_add(acc, sums[first + rows - 1 - r]);"),
+        expected
+    );
+    assert_ne!(
+        norm("tensor = f_add(tensor, sums[chunk++])", "whole = f_add(whole, sums[chunk++])"),
+        expected
+    );
+    let lanes = "lanes[l] = f_fma(row[i + l], row[i + l], lanes[l])";
+    assert_ne!(norm(lanes, "lanes[l] = f_add(f_mul(row[i + l], row[i + l]), lanes[l])"), expected);
 }

@@ -1,5 +1,5 @@
-//! A hundred whole steps on an OpenCL device, on 1, 2 and 4 devices: every value of every record is the oracle's, and the
-//! oracle's records are the recorded ones.
+//! A hundred whole steps on an OpenCL device, on 1, 2 and 4 devices: every value of every record is the oracle's, and
+//! the oracle's records are the recorded ones.
 
 mod tiny;
 

@@ -180,11 +180,12 @@ impl Workshop {
 
     /// Runs the job of `NAME/` on some devices into `NAME/OUT`.
     ///
-    /// Their arithmetic is the simulated backend's unless `more` names another: tests run anywhere, and most are not about it.
+    /// Their arithmetic is the simulated backend's unless `more` names another: most tests are not about it.
     pub fn devices(&self, name: &str, count: u64, out: &str, more: &str) -> Ended {
         let backend = if more.contains("--backend") { "" } else { "--backend simulated" };
         let arguments = format!(
-            "run {backend} --job {name}/job --challenge {name}/job/challenge.note --devices {count} --steps 0..3 --keys keys \
+            "run {backend} --job {name}/job --challenge {name}/job/challenge.note --devices {count} \
+             --steps 0..3 --keys keys \
              --out {name}/{out} {more}"
         );
         self.run("device", &arguments)
