@@ -2,15 +2,15 @@
 
 // Softmax of each query's products with its keys, in place; its largest and its sum.
 //
-// Shapes    s: [rows, times] (changed, first t + 1 of each row), rows being queries of whole heads, the first of which is
-//           row `first` of all; largest, sum: [all rows] (written); `each` rows to a group
+// Shapes    s: [rows, times] (changed, first t + 1 of each row), rows being queries of whole heads, the first of which
+//           is row `first` of all; largest, sum: [all rows] (written); `each` rows to a group
 // Order     warp32 for the largest and for the sum
 // Rounding  f32 nearest-even after every operation written
 // Special   later keys are passed over
 // Aliasing  none
 // Source    docs/spec/profile.md#attention
-KERNEL attention_softmax(TENSOR(float, s), TENSOR(float, largest), TENSOR(float, sum), uint rows, uint times, ulong first,
-                         uint each, float scale, KEY, SUMS(largest), SUMS(sum)) {
+KERNEL attention_softmax(TENSOR(float, s), TENSOR(float, largest), TENSOR(float, sum), uint rows, uint times,
+                         ulong first, uint each, float scale, KEY, SUMS(largest), SUMS(sum)) {
     FOLDING;
     MEETING;
     AT(float, s);
@@ -41,12 +41,12 @@ KERNEL attention_softmax(TENSOR(float, s), TENSOR(float, largest), TENSOR(float,
     FOLD_END(sum);
 }
 
-// Gradient of each query's products with its keys, in place of the gradients of its softmax, whose values take the place
-// of the products.
+// Gradient of each query's products with its keys, in place of the gradients of its softmax, whose values take the
+// place of the products.
 //
 // Shapes    s, ds: [rows, times] (changed, first t + 1 of each row): products and dp, then p and ds; rows as above from
-//           unit `first` on; d_out, out: [batches x times, heads x size], largest, sum: [all rows] (read); `each` rows to
-//           a group
+//           unit `first` on; d_out, out: [batches x times, heads x size], largest, sum: [all rows] (read); `each` rows
+//           to a group
 // Order     warp32 for D
 // Rounding  f32 nearest-even after every operation written
 // Special   later keys are passed over

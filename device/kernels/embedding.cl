@@ -29,8 +29,8 @@ KERNEL window(TENSOR(const uint, stream), TENSOR(const ulong, starts), TENSOR(ui
 
 // Each row its token's and, if `positions` is not 0, its position's.
 //
-// Shapes    tokens: [rows], wte: [vocabulary, width], wpe: [.., width] (read); out: [rows, width] (written); `each` rows
-//           to a group
+// Shapes    tokens: [rows], wte: [vocabulary, width], wpe: [.., width] (read); out: [rows, width] (written); `each`
+//           rows to a group
 // Order     none: elements are independent
 // Rounding  f32 nearest-even after the add; without positions a copy
 // Special   none
@@ -107,7 +107,9 @@ KERNEL embedding_backward_positions(TENSOR(const float, d_x), TENSOR(float, d_wp
         GLOBAL float *out = d_wpe + row * width;
         IN_ROW(i, here) {
             float sum = 0.0f;
-            for (uint b = 0; b < (row < times ? batches : 0); b++) sum = f_add(sum, d_x[((ulong)b * times + row) * width + i]);
+            for (uint b = 0; b < (row < times ? batches : 0); b++) {
+                sum = f_add(sum, d_x[((ulong)b * times + row) * width + i]);
+            }
             out[i] = sum;
         }
         FOLD_RUN(d_wpe, row * width + ROW_FIRST, row * width + here, ROW_STEP);

@@ -1,9 +1,9 @@
 // Folds of what a kernel writes, added up as it is written (docs/spec/checksum.md#folds). Integers: no order.
 //
-// A kernel that records takes KEY and, for each f32 output y, SUMS(y) after its other parameters. KEY is 1024 pairs t_j,
-// t'_j and then a pair f, f' of each block; SUMS(y) takes a triple (a, b, how many words are not finite) of each group, at
-// the group's number. Within: FOLDING first, FOLD(y) for each output, FOLD_ONE or FOLD_RUN for what is written, and
-// FOLD_END(y) once, reached by all items.
+// A kernel that records takes KEY and, for each f32 output y, SUMS(y) after its other parameters. KEY is 1024 pairs
+// t_j, t'_j and then a pair f, f' of each block; SUMS(y) takes a triple (a, b, how many words are not finite) of each
+// group, at the group's number. Within: FOLDING first, FOLD(y) for each output, FOLD_ONE or FOLD_RUN for what is
+// written, and FOLD_END(y) once, reached by all items.
 
 #define ITEMS_MAX 256
 #define KEY TENSOR(const ulong, key)

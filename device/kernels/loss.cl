@@ -6,8 +6,9 @@
 // Special   none
 // Aliasing  none
 // Source    docs/spec/profile.md#cross-entropy
-KERNEL cross_entropy(TENSOR(const float, logits), TENSOR(const uint, targets), TENSOR(float, loss), TENSOR(float, largest),
-                     TENSOR(float, sum), uint rows, uint width, uint each, KEY, SUMS(loss), SUMS(largest), SUMS(sum)) {
+KERNEL cross_entropy(TENSOR(const float, logits), TENSOR(const uint, targets), TENSOR(float, loss),
+                     TENSOR(float, largest), TENSOR(float, sum), uint rows, uint width, uint each, KEY,
+                     SUMS(loss), SUMS(largest), SUMS(sum)) {
     FOLDING;
     MEETING;
     AT(const float, logits);
@@ -62,8 +63,8 @@ KERNEL mean_loss(TENSOR(const float, loss), TENSOR(float, mean), uint rows, floa
 
 // Its gradient.
 //
-// Shapes    logits: [rows, width], targets, largest, sum: [rows] (read); d_logits: as logits (written); `each` rows to a
-//           group
+// Shapes    logits: [rows, width], targets, largest, sum: [rows] (read); d_logits: as logits (written); `each` rows to
+//           a group
 // Order     none: elements are independent
 // Rounding  f32 nearest-even after every operation written
 // Special   none

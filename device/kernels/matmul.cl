@@ -1,10 +1,10 @@
 // Matrix products, one or several side by side (the heads of an attention).
 //
-// Every output is one chain over k, ascending, of fma(a[k], b[k], acc) from +0 (docs/spec/profile.md#matmul). A chain is
-// never padded: where outputs of a tile have chains of different length, what lies beyond is passed over.
+// Every output is one chain over k, ascending, of fma(a[k], b[k], acc) from +0 (docs/spec/profile.md#matmul). A chain
+// is never padded: where outputs of a tile have chains of different length, what lies beyond is passed over.
 
-// A matrix of unit `first` + GROUP_Y: units are heads of sequences, `share` of which have one matrix. `_ld` lies between
-// the first words of its rows, `_shift` before all of them: the tensor may hold more than these matrices.
+// A matrix of unit `first` + GROUP_Y: units are heads of sequences, `share` of which have one matrix. `_ld` lies
+// between the first words of its rows, `_shift` before all of them: the tensor may hold more than these matrices.
 #define MATRIX(type, name) \
     TENSOR(type, name), uint name##_ld, uint name##_first, uint name##_heads, uint name##_share, ulong name##_batch, \
         ulong name##_head, ulong name##_shift
@@ -117,8 +117,9 @@ FUNCTION void product_tile(uint side, Product p, GLOBAL const float *a, GLOBAL c
             tile_keep(b_brought, side, brings, p.b_turned, b_tile);
             BARRIER();
             if (k0 + TILE_K < end) {
-                tile_bring(a_brought, side, brings, left, p.a_ld, !p.a_turned, row0, p.rows, k0 + TILE_K, p.inner);
-                tile_bring(b_brought, side, brings, right, p.b_ld, p.b_turned, column0, p.columns, k0 + TILE_K, p.inner);
+                const uint next = k0 + TILE_K;
+                tile_bring(a_brought, side, brings, left, p.a_ld, !p.a_turned, row0, p.rows, next, p.inner);
+                tile_bring(b_brought, side, brings, right, p.b_ld, p.b_turned, column0, p.columns, next, p.inner);
             }
             const uint whole = k0 + TILE_K <= p.inner && (p.limit != UPTO || k0 + TILE_K - 1 <= row0) &&
                                (p.limit != FROM || k0 + 1 >= row0 + side);
@@ -156,9 +157,9 @@ FUNCTION void product_tile(uint side, Product p, GLOBAL const float *a, GLOBAL c
 }
 
 #define PRODUCT(name, side, a_is_turned, b_is_turned) \
-    KERNEL name(MATRIX(const float, a), MATRIX(const float, b), TENSOR(const float, bias), MATRIX(float, out), uint rows, \
-                uint inner, uint columns, uint limit, uint repeats, ulong a_repeat, ulong b_repeat, uint with_bias, \
-                uint tap, KEY, SUMS(out)) { \
+    KERNEL name(MATRIX(const float, a), MATRIX(const float, b), TENSOR(const float, bias), MATRIX(float, out), \
+                uint rows, uint inner, uint columns, uint limit, uint repeats, ulong a_repeat, ulong b_repeat, \
+                uint with_bias, uint tap, KEY, SUMS(out)) { \
         SHARED float4 a_tile[TILE_SPACE(side)]; \
         SHARED float4 b_tile[TILE_SPACE(side)]; \
         FOLDING; \
@@ -167,7 +168,8 @@ FUNCTION void product_tile(uint side, Product p, GLOBAL const float *a, GLOBAL c
         AT(const float, bias); \
         AT(float, out); \
         FOLD(out); \
-        const Product p = {rows, inner, columns, limit, repeats, a_repeat, b_repeat, a_ld, b_ld, a_is_turned, b_is_turned}; \
+        const Product p = {rows, inner, columns, limit, repeats, a_repeat, \
+                           b_repeat, a_ld, b_ld, a_is_turned, b_is_turned}; \
         const uint down = (rows + side - 1) / side; \
         const uint row0 = GROUP_X % down * side, column0 = GROUP_X / down * side; \
         if (limit != LOWER || column0 < row0 + side) { \
@@ -223,30 +225,37 @@ PRODUCT(product_turned_left_32, 32, 1, 0)
 
 #else
 
-// An item computes blocks of BLOCK_ROWS x 32 outputs, k after k, in two vectors of 16 for each row, straight from memory.
-// Vectors of OpenCL: this form is not compiled as CUDA C++.
+// An item computes blocks of BLOCK_ROWS x 32 outputs, k after k, in two vectors of 16 for each row, straight from
+// memory. Vectors of OpenCL: this form is not compiled as CUDA C++.
 #define BLOCK_ROWS 8
 #define BLOCK_COLUMNS 32
 
-// Columns `column` to `column` + own of a row of b; beyond them zeros, whose outputs nobody takes.
-#define WIDE_ROW(y_low, y_high, row, own) \
-    float16 y_low, y_high; \
-    if (own == BLOCK_COLUMNS) { \
-        y_low = vload16(0, row); \
-        y_high = vload16(1, row); \
+// A chain is left off after so many k, for all blocks of an item, so that its part of b stays near.
+#define CHUNK 256
+
+FUNCTION uint lesser(uint a, uint b) { return a < b ? a : b; }
+
+FUNCTION uint greater(uint a, uint b) { return a > b ? a : b; }
+
+// A row's words `from` to `end` of 32; in place of the others zeros, with which nobody reckons.
+#define WIDE_ROW(at_low, at_high, row, from, end) \
+    if ((from) == 0 && (end) == BLOCK_COLUMNS) { \
+        at_low = vload16(0, row); \
+        at_high = vload16(1, row); \
     } else { \
         float part[BLOCK_COLUMNS]; \
-        for (uint j = 0; j < BLOCK_COLUMNS; j++) part[j] = j < own ? (row)[j] : 0.0f; \
-        y_low = vload16(0, part); \
-        y_high = vload16(1, part); \
+        for (uint j = 0; j < BLOCK_COLUMNS; j++) part[j] = j >= (from) && j < (end) ? (row)[j] : 0.0f; \
+        at_low = vload16(0, part); \
+        at_high = vload16(1, part); \
     }
 
 // k from `first` to `end`, of which a row takes those that `taken` says, k and row being named so.
 #define BLOCK_PART(first, end, own, taken) \
     for (uint k = first; k < (end); k++) { \
-        GLOBAL const float *b_row = right + k * p.b_ld; \
-        WIDE_ROW(y_low, y_high, b_row, own) \
-        GLOBAL const float *x = left + k * a_step; \
+        GLOBAL const float *b_row = b + k * p.b_ld; \
+        float16 y_low, y_high; \
+        WIDE_ROW(y_low, y_high, b_row, 0, own) \
+        GLOBAL const float *x = a + k * a_step; \
         _Pragma("unroll") for (uint r = 0; r < BLOCK_ROWS; r++) { \
             const uint row = row0 + r; \
             if (taken) { \
@@ -257,9 +266,10 @@ PRODUCT(product_turned_left_32, 32, 1, 0)
         } \
     }
 
-// A block: rows from row0 and columns from where b begins, `own` of them. What it computes is put into `block`.
-FUNCTION void product_block(Product p, GLOBAL const float *a, GLOBAL const float *b, uint row0, uint own_rows, uint own,
-                            float block[BLOCK_ROWS][BLOCK_COLUMNS]) {
+// k0 to k1 of the chains of a block: own_rows rows from row0, and columns `from` to `own` from where b and out begin.
+// They start there, or go on from what out holds.
+FUNCTION void product_block(Product p, GLOBAL const float *a, GLOBAL const float *b, GLOBAL float *out, ulong out_ld,
+                            uint row0, uint own_rows, uint from, uint own, uint k0, uint k1, uint start) {
     const uint last = row0 + own_rows - 1;
     const ulong a_step = p.a_turned ? p.a_ld : 1;
     ulong a_row[BLOCK_ROWS];
@@ -269,37 +279,46 @@ FUNCTION void product_block(Product p, GLOBAL const float *a, GLOBAL const float
         const ulong row = row0 + (r < own_rows ? r : 0);
         a_row[r] = p.a_turned ? row : row * p.a_ld;
         low[r] = high[r] = (float16)(0.0f);
+        if (!start && r < own_rows) {
+            GLOBAL const float *held = out + row * out_ld;
+            WIDE_ROW(low[r], high[r], held, from, own)
+        }
     }
-    for (uint repeat = 0; repeat < p.repeats; repeat++) {
-        GLOBAL const float *left = a + repeat * p.a_repeat;
-        GLOBAL const float *right = b + repeat * p.b_repeat;
-        uint first = 0, end = p.inner;
-        if (p.limit == FROM) {
-            first = last < p.inner ? last : p.inner;
-            BLOCK_PART(row0, first, own, k >= row)
-        }
-        if (p.limit == UPTO) end = row0 + 1 < p.inner ? row0 + 1 : p.inner;
-        if (own == BLOCK_COLUMNS) {
-            BLOCK_PART(first, end, BLOCK_COLUMNS, 1)
-        } else {
-            BLOCK_PART(first, end, own, 1)
-        }
-        if (p.limit == UPTO) {
-            const uint to = last + 1 < p.inner ? last + 1 : p.inner;
-            BLOCK_PART(end, to, own, k <= row)
-        }
+    uint first = k0, end = k1;
+    if (p.limit == FROM) {
+        first = greater(last, k0);
+        BLOCK_PART(greater(row0, k0), lesser(last, k1), own, k >= row)
+    }
+    if (p.limit == UPTO) end = lesser(row0 + 1, k1);
+    if (own == BLOCK_COLUMNS) {
+        BLOCK_PART(first, end, BLOCK_COLUMNS, 1)
+    } else {
+        BLOCK_PART(first, end, own, 1)
+    }
+    if (p.limit == UPTO) {
+        BLOCK_PART(greater(row0 + 1, k0), lesser(last + 1, k1), own, k <= row)
     }
 #pragma unroll
     for (uint r = 0; r < BLOCK_ROWS; r++) {
-        vstore16(low[r], 0, block[r]);
-        vstore16(high[r], 1, block[r]);
+        if (r < own_rows) {
+            GLOBAL float *held = out + (ulong)(row0 + r) * out_ld;
+            if (from == 0 && own == BLOCK_COLUMNS) {
+                vstore16(low[r], 0, held);
+                vstore16(high[r], 1, held);
+            } else {
+                float part[BLOCK_COLUMNS];
+                vstore16(low[r], 0, part);
+                vstore16(high[r], 1, part);
+                for (uint j = from; j < own; j++) held[j] = part[j];
+            }
+        }
     }
 }
 
 #define PRODUCT(name, a_is_turned) \
-    KERNEL name(MATRIX(const float, a), MATRIX(const float, b), TENSOR(const float, bias), MATRIX(float, out), uint rows, \
-                uint inner, uint columns, uint limit, uint repeats, ulong a_repeat, ulong b_repeat, uint with_bias, \
-                uint tap, uint blocks, KEY, SUMS(out)) { \
+    KERNEL name(MATRIX(const float, a), MATRIX(const float, b), TENSOR(const float, bias), MATRIX(float, out), \
+                uint rows, uint inner, uint columns, uint limit, uint repeats, ulong a_repeat, ulong b_repeat, \
+                uint with_bias, uint tap, uint blocks, KEY, SUMS(out)) { \
         FOLDING; \
         AT(const float, a); \
         AT(const float, b); \
@@ -310,34 +329,42 @@ FUNCTION void product_block(Product p, GLOBAL const float *a, GLOBAL const float
         const uint down = (rows + BLOCK_ROWS * blocks - 1) / (BLOCK_ROWS * blocks); \
         const uint task = GROUP_X * ITEMS + ITEM; \
         const uint column0 = task / down * BLOCK_COLUMNS; \
+        const uint first_row = task % down * blocks * BLOCK_ROWS; \
+        const uint end_row = column0 < columns ? lesser(rows, first_row + blocks * BLOCK_ROWS) : 0; \
         /* The last block begins earlier rather than being narrow, and leaves out what its neighbour writes. */ \
-        const uint base = columns < BLOCK_COLUMNS             ? 0 \
-                          : columns - column0 < BLOCK_COLUMNS ? columns - BLOCK_COLUMNS \
-                                                              : column0; \
-        const uint own = columns < BLOCK_COLUMNS ? columns : BLOCK_COLUMNS; \
-        const ulong first = MATRIX_AT(out); \
-        for (uint b_ = 0; b_ < (column0 < columns ? blocks : 0); b_++) { \
-            const uint row0 = (task % down * blocks + b_) * BLOCK_ROWS; \
-            if (row0 < rows && (limit != LOWER || column0 < row0 + BLOCK_ROWS)) { \
-                const uint own_rows = rows - row0 < BLOCK_ROWS ? rows - row0 : BLOCK_ROWS; \
-                float block[BLOCK_ROWS][BLOCK_COLUMNS]; \
-                product_block(p, a + MATRIX_AT(a), b + MATRIX_AT(b) + base, row0, own_rows, own, block); \
-                for (uint r = 0; r < own_rows; r++) { \
-                    const ulong at = first + (ulong)(row0 + r) * out_ld + base; \
-                    for (uint j = column0 - base; j < own; j++) { \
-                        out[at + j] = with_bias ? f_add(block[r][j], bias[base + j]) : block[r][j]; \
+        const uint narrow = columns < BLOCK_COLUMNS; \
+        const uint base = narrow ? 0 : lesser(column0, columns - BLOCK_COLUMNS); \
+        const uint from = column0 - base, own = narrow ? columns : BLOCK_COLUMNS; \
+        const ulong first = MATRIX_AT(out) + base; \
+        for (uint repeat = 0; repeat < repeats; repeat++) { \
+            GLOBAL const float *left = a + MATRIX_AT(a) + repeat * a_repeat; \
+            GLOBAL const float *right = b + MATRIX_AT(b) + base + repeat * b_repeat; \
+            for (uint k0 = 0; k0 < inner; k0 += CHUNK) { \
+                const uint k1 = lesser(inner, k0 + CHUNK), start = repeat == 0 && k0 == 0; \
+                for (uint row0 = first_row; row0 < end_row; row0 += BLOCK_ROWS) { \
+                    const uint own_rows = lesser(rows - row0, BLOCK_ROWS); \
+                    const uint none = limit == LOWER  ? column0 >= row0 + BLOCK_ROWS \
+                                      : limit == UPTO ? !start && k0 >= row0 + own_rows \
+                                      : limit == FROM ? !start && k1 <= row0 \
+                                                      : 0; \
+                    if (!none) { \
+                        product_block(p, left, right, out + first, out_ld, row0, own_rows, from, own, k0, k1, start); \
                     } \
-                    if (tap) FOLD_RUN(out, at + (column0 - base), at + own, 1); \
                 } \
             } \
+        } \
+        for (uint row = first_row; row < (with_bias || tap ? end_row : 0); row++) { \
+            const ulong at = first + (ulong)row * out_ld; \
+            for (uint j = from; j < (with_bias ? own : 0); j++) out[at + j] = f_add(out[at + j], bias[base + j]); \
+            if (tap) FOLD_RUN(out, at + from, at + own, 1); \
         } \
         if (tap) FOLD_END(out); \
     }
 
 // Products: a as it stands or turned, b as it stands. A group's items take `blocks` blocks of rows each.
 //
-// Shapes    a: [rows, inner], turned [inner, rows]; b: [inner, columns]; bias: [columns] if with_bias (read); out: [rows,
-//           columns] (written)
+// Shapes    a: [rows, inner], turned [inner, rows]; b: [inner, columns]; bias: [columns] if with_bias (read); out:
+//           [rows, columns] (written)
 // Order     each output one chain over repeats, and within each over its k, ascending
 // Rounding  one for each fma; one for the bias, after the whole chain
 // Special   none
@@ -364,7 +391,9 @@ KERNEL turn(MATRIX(const float, from), TENSOR(float, to), uint rows, uint column
     for (uint row0 = 0; row0 < rows; row0 += 16) {
         const uint row_end = rows - row0 < 16 ? rows : row0 + 16;
         for (uint column = column0; column < end; column++) {
-            for (uint row = row0; row < row_end; row++) y[(ulong)column * rows + row] = x[(ulong)row * from_ld + column];
+            for (uint row = row0; row < row_end; row++) {
+                y[(ulong)column * rows + row] = x[(ulong)row * from_ld + column];
+            }
         }
     }
 }

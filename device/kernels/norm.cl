@@ -7,8 +7,8 @@
 // Aliasing  none
 // Source    docs/spec/profile.md#layernorm
 KERNEL layernorm(TENSOR(const float, x), TENSOR(const float, gain), TENSOR(const float, bias), TENSOR(float, y),
-                 TENSOR(float, mean), TENSOR(float, rstd), uint rows, uint width, uint each, float inv_c, float eps, KEY,
-                 SUMS(y), SUMS(mean), SUMS(rstd)) {
+                 TENSOR(float, mean), TENSOR(float, rstd), uint rows, uint width, uint each, float inv_c, float eps,
+                 KEY, SUMS(y), SUMS(mean), SUMS(rstd)) {
     FOLDING;
     MEETING;
     AT(const float, x);
@@ -47,15 +47,16 @@ KERNEL layernorm(TENSOR(const float, x), TENSOR(const float, gain), TENSOR(const
 
 // Its gradient by the input.
 //
-// Shapes    d_y, x: [rows, width], mean, rstd: [rows], gain: [width] (read); d_x: as x (written); `each` rows to a group
+// Shapes    d_y, x: [rows, width], mean, rstd: [rows], gain: [width] (read); d_x: as x (written); `each` rows to a
+//           group
 // Order     warp32 for both sums
 // Rounding  f32 nearest-even after every operation written
 // Special   none
 // Aliasing  none
 // Source    docs/spec/profile.md#layernorm
 KERNEL layernorm_backward(TENSOR(const float, d_y), TENSOR(const float, x), TENSOR(const float, mean),
-                          TENSOR(const float, rstd), TENSOR(const float, gain), TENSOR(float, d_x), uint rows, uint width,
-                          uint each, float inv_c, KEY, SUMS(d_x)) {
+                          TENSOR(const float, rstd), TENSOR(const float, gain), TENSOR(float, d_x), uint rows,
+                          uint width, uint each, float inv_c, KEY, SUMS(d_x)) {
     FOLDING;
     MEETING;
     AT(const float, d_y);

@@ -44,8 +44,8 @@ KERNEL rmsnorm(TENSOR(const float, x), TENSOR(const float, gain), TENSOR(float, 
 // Aliasing  none
 // Source    docs/spec/profile.md#rmsnorm
 KERNEL rmsnorm_backward(TENSOR(const float, d_y), TENSOR(const float, x), TENSOR(const float, rstd),
-                        TENSOR(const float, gain), TENSOR(float, d_x), uint rows, uint width, uint each, float inv_c, KEY,
-                        SUMS(d_x)) {
+                        TENSOR(const float, gain), TENSOR(float, d_x), uint rows, uint width, uint each, float inv_c,
+                        KEY, SUMS(d_x)) {
     FOLDING;
     MEETING;
     AT(const float, d_y);

@@ -33,14 +33,15 @@ KERNEL rope(TENSOR(const float, x), TENSOR(const float, cosine), TENSOR(const fl
 
 // The turn the other way.
 //
-// Shapes    d_y: [rows, heads x 2 half], cosine, sine: [times, half] (read); d_x: as d_y (written); `each` rows to a group
+// Shapes    d_y: [rows, heads x 2 half], cosine, sine: [times, half] (read); d_x: as d_y (written); `each` rows to a
+//           group
 // Order     none: elements are independent
 // Rounding  f32 nearest-even after every operation written
 // Special   none
 // Aliasing  none
 // Source    docs/spec/profile.md#rope
-KERNEL rope_backward(TENSOR(const float, d_y), TENSOR(const float, cosine), TENSOR(const float, sine), TENSOR(float, d_x),
-                     uint rows, uint heads, uint half_size, uint times, uint each, KEY, SUMS(d_x)) {
+KERNEL rope_backward(TENSOR(const float, d_y), TENSOR(const float, cosine), TENSOR(const float, sine),
+                     TENSOR(float, d_x), uint rows, uint heads, uint half_size, uint times, uint each, KEY, SUMS(d_x)) {
     FOLDING;
     AT(const float, d_y);
     AT(const float, cosine);

@@ -6,7 +6,8 @@
 // Special   as its operations
 // Aliasing  none
 // Source    docs/spec/profile.md#silu
-KERNEL swiglu(TENSOR(const float, gate), TENSOR(const float, up), TENSOR(float, y), ulong n, uint blocks, KEY, SUMS(y)) {
+KERNEL swiglu(TENSOR(const float, gate), TENSOR(const float, up), TENSOR(float, y), ulong n, uint blocks, KEY,
+              SUMS(y)) {
     FOLDING;
     AT(const float, gate);
     AT(const float, up);

@@ -30,8 +30,8 @@
     const ulong own_end = group_first + (group_end - group_first) * (ITEM + 1) / ITEMS
 #endif
 
-// For each row of the group's `each`. A row that there is not has no elements: `here` is 0 then, else `width`. All items
-// go round as often, since they meet in sums.
+// For each row of the group's `each`. A row that there is not has no elements: `here` is 0 then, else `width`. All
+// items go round as often, since they meet in sums.
 #define EACH_ROW(row, here, rows, width, each) \
     for (uint row##_ = 0; row##_ < (each); row##_ += ITEMS / LANES) { \
         const ulong row = (ulong)GROUP_X * (each) + row##_ + ITEM / LANES; \

@@ -116,13 +116,11 @@ fn a_product_in_another_order_is_found_out() {
     for kind in [Kind::Project, Kind::ProjectBackwardInput] {
         let example = product(kind);
         // Neighbouring k swapped, of 70 all.
-        let (from, to) = (
-            "GLOBAL const float *x = left + k * a_step;",
-            "GLOBAL const float *x = left + (k ^ 1) * a_step;",
-        );
+        let (from, to) =
+            ("GLOBAL const float *x = a + k * a_step;", "GLOBAL const float *x = a + (k ^ 1) * a_step;");
         let row = (
-            "GLOBAL const float *b_row = right + k * p.b_ld;",
-            "GLOBAL const float *b_row = right + (k ^ 1) * p.b_ld;",
+            "GLOBAL const float *b_row = b + k * p.b_ld;",
+            "GLOBAL const float *b_row = b + (k ^ 1) * p.b_ld;",
         );
         assert_eq!(changed(plain, &example, from, from), 0);
         assert!(changed(plain, &example, from, to) > 0, "one factor");
