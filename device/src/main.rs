@@ -113,7 +113,7 @@ fn main() -> ExitCode {
         }
     };
     exit(match cli.command {
-        Command::Run(flags) => run_job(flags),
+        Command::Run(flags) => run_job(*flags),
         Command::List(flags) => {
             let backends = backend::all(flags.contracted);
             let text = match flags.json {
