@@ -2,7 +2,7 @@
 
 # A third, `make torch-check`, compares the mathematics with PyTorch's; `make torch-record` also writes down the figures.
 
-.PHONY: demo test build torch-check torch-record aarch64-check elementary-check
+.PHONY: demo test build opencl-check torch-check torch-record aarch64-check elementary-check
 
 demo:
 	@tools/setup.sh build
@@ -30,6 +30,12 @@ torch-check:
 torch-record:
 	@tools/setup.sh torch
 	UPDATE_FIXTURES=1 cargo nextest run -p tests --test torch --no-capture --test-threads 1
+
+# The device's own kernels on an OpenCL device: every kernel, then a hundred whole steps on 1, 2 and 4 devices.
+opencl-check:
+	@tools/setup.sh test
+	cargo nextest run -p device
+	@echo "opencl: 100 steps equal on 1, 2 and 4 devices"
 
 # The same bits on another machine: an emulated one. Debian x86-64, or AArch64 itself.
 aarch64-check:

@@ -66,7 +66,8 @@ run oracle predict --run good.toml --steps 0..3 --out good --key predictor.key \
 say "3. a challenge from a checkpoint that already covers the prediction"
 run client challenge --ledger "$url" --log-key log/log.pub --prediction good/prediction --out good/job/challenge.note
 
-say "4. two devices run the job and sign a receipt each"
+say "4. two devices run the job and sign a receipt each, on this program's own kernels where there is OpenCL"
+run device list
 run device run --job good/job --challenge good/job/challenge.note --devices 2 --steps 0..3 \
     --keys keys --out good/receipts --traces
 

@@ -37,6 +37,38 @@ fn a_run_that_was_predicted_agrees_and_is_verified_offline() {
     assert_eq!(report["verdict"]["outcome"], "agree", "{report}");
 }
 
+/// The devices' own kernels, one process for each device, beside the oracle's prediction; then once more with a bit
+/// flipped in the memory of one.
+#[test]
+fn two_processes_on_opencl_agree_with_the_prediction_and_a_flipped_bit_in_one_is_named() {
+    let shop = Workshop::open();
+    let log = shop.ledger();
+    let fault =
+        "--fault bit-flip:device=1,step=1,leaf=3,operation=forward.layer0.attention,element=34,bit=27";
+    for (name, seed, fault) in [("honest", 1, ""), ("faulty", 2, fault)] {
+        shop.write_run(name, seed);
+        shop.predict(name, Some(&log)).expect_code(0);
+        shop.challenge(name, &log).expect_code(0);
+        for ended in shop.processes(name, 2, &format!("--backend opencl --traces {fault}")) {
+            ended.expect_code(0).expect_text("2 devices, opencl");
+        }
+    }
+    let simulated = |ended: &tests::workshop::Ended| ended.stdout.contains("simulated");
+    let ended = shop.reconcile("honest", &log, "--replay honest.toml").expect_code(0).expect_text("agree");
+    assert!(!simulated(&ended), "{}", ended.stdout);
+    let ended = shop.verify("honest.tally").expect_code(0).expect_text("verified");
+    assert!(!simulated(&ended), "{}", ended.stdout);
+
+    let ended = shop.reconcile("faulty", &log, "--no-replay").expect_code(1);
+    let named =
+        ["diverge at step 1", "device 1 (", "leaf 3", "operation forward.layer0.attention", "element 34"];
+    let ended = [&named[..], &["bit 27 differs", "cause fault"]]
+        .concat()
+        .iter()
+        .fold(ended, |ended, part| ended.expect_text(part));
+    assert!(!simulated(&ended), "{}", ended.stdout);
+}
+
 #[test]
 fn a_prediction_interrupted_and_resumed_is_the_same_to_the_bit() {
     let shop = Workshop::open();

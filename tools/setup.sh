@@ -41,17 +41,52 @@ if ! command -v cargo >/dev/null; then
     command -v rustup >/dev/null && rustup toolchain install
 fi
 
+# An OpenCL platform, for the device's own kernels: PoCL runs them on the processor. Without one, runs are simulated.
+opencl_there() { ls /etc/OpenCL/vendors/*.icd >/dev/null 2>&1 && ldconfig -p | grep -q 'libOpenCL\.so'; }
+if [[ $purpose == build || $purpose == test ]] && ! opencl_there; then
+    if command -v apt-get >/dev/null; then
+        # In a shell of its own: what only rehearses without it should not end here.
+        (install "an OpenCL platform" "pocl-opencl-icd ocl-icd-libopencl1") ||
+            echo "setup: hint: without an OpenCL platform \`device run\` is simulated, and the tests of kernels fail"
+    else
+        echo "setup: hint: no OpenCL platform here; install one (such as PoCL), or \`device run\` is simulated"
+    fi
+fi
+
 if [ "$purpose" = test ]; then
     # Pictures of the site and the independent implementation in numpy; the tests name the interpreter they use.
     /usr/bin/env python3 -c 'import numpy' 2>/dev/null || /usr/bin/python3 -c 'import numpy' 2>/dev/null ||
         install numpy python3-numpy
 fi
+if [ "$purpose" = test ]; then
+    # NVIDIA's compiler and disassembler: kernels for its cards are compiled, and their machine code read, without a card.
+    # They are NVIDIA's property, so they are fetched and not kept here. This compiler's code runs under drivers of CUDA 12
+    # and later.
+    cuda=${CARGO_TARGET_DIR:-target}/cuda
+    if [ ! -e "$cuda/libnvrtc.so.12" ] || [ ! -e "$cuda/nvdisasm" ]; then
+        python=python3
+        $python -m pip --version >/dev/null 2>&1 || python=/usr/bin/python3
+        $python -m pip --version >/dev/null 2>&1 || install pip python3-pip
+        echo "setup: NVRTC and nvdisasm are missing, fetching them into $cuda"
+        mkdir -p "$cuda/wheels"
+        $python -m pip download --quiet --no-deps --dest "$cuda/wheels" \
+            nvidia-cuda-nvrtc-cu12==12.9.86 nvidia-cuda-nvdisasm==13.5.37
+        for wheel in "$cuda"/wheels/*.whl; do $python -m zipfile -e "$wheel" "$cuda/wheels"; done
+        mv "$cuda"/wheels/nvidia/cuda_nvrtc/lib/libnvrtc-builtins.so.12.* "$cuda"
+        mv "$cuda/wheels/nvidia/cuda_nvrtc/lib/libnvrtc.so.12" "$cuda"
+        mv "$cuda/wheels/nvidia/cu13/bin/nvdisasm" "$cuda"
+        chmod +x "$cuda/nvdisasm"
+        rm -r "$cuda/wheels"
+    fi
+fi
 if [ "$purpose" = torch ]; then
     # Debian's PyTorch takes its matrix products from the system's BLAS, and the plain one is very slow.
     python=${TORCH_PYTHON:-/usr/bin/python3}
-    "$python" -c 'import torch' 2>/dev/null || install PyTorch "python3-torch libopenblas0-pthread" python3-torch
-    "$python" -c 'import torch, tomllib' || {
-        echo "setup: error: $python lacks torch, or is older than 3.11; name one that has both in TORCH_PYTHON" >&2
+    # The system's package is of no use to another python.
+    [ "$python" != /usr/bin/python3 ] || "$python" -c 'import torch' 2>/dev/null ||
+        install PyTorch "python3-torch libopenblas0-pthread" python3-torch
+    "$python" -c 'import torch, numpy, tomllib' || {
+        echo "setup: error: $python lacks torch or numpy, or is older than 3.11; name another in TORCH_PYTHON" >&2
         exit 2
     }
 fi

@@ -56,6 +56,36 @@ KERNEL fold_words(TENSOR(const uint, words), TENSOR(const ulong, key), TENSOR(ul
     sums[3 * GROUP_X + 2] = c;
 }
 
+// The sums of every tap of a leaf: a group adds the triples of one.
+//
+// Shapes    sums: triples (read), lists: [taps, 2] (read), where a tap's triples begin and how many they are; out:
+//           [taps, 3] (written)
+// Order     none: integers modulo 2^64
+// Rounding  none
+// Special   none
+// Aliasing  none
+// Source    docs/spec/checksum.md#folds
+KERNEL finish_folds(TENSOR(const ulong, sums), TENSOR(const ulong, lists), TENSOR(ulong, out)) {
+    AT(const ulong, sums);
+    AT(const ulong, lists);
+    AT(ulong, out);
+    SHARED ulong shared_parts[3 * FOLD_ITEMS];
+    GLOBAL const ulong *triples = sums + lists[2 * GROUP_X];
+    const ulong count = lists[2 * GROUP_X + 1];
+    for (uint part = 0; part < 3; part++) {
+        ulong sum = 0;
+        for (ulong i = ITEM; i < count; i += ITEMS) sum += triples[3 * i + part];
+        shared_parts[3 * ITEM + part] = sum;
+    }
+    BARRIER();
+    if (ITEM != 0) return;
+    for (uint part = 0; part < 3; part++) {
+        ulong sum = 0;
+        for (uint i = 0; i < ITEMS; i++) sum += shared_parts[3 * i + part];
+        out[3 * GROUP_X + part] = sum;
+    }
+}
+
 // An item hashes so many messages side by side, a word of each in a HASHED: on a processor the words of a vector.
 #if defined(STAGED) || defined(__CUDACC_RTC__)
 #define HASHES 1

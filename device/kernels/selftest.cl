@@ -1,7 +1,7 @@
 // Known answers (device/src/selftest.rs): what a device must compute to the bit before it may run anything.
 //
 // Shapes    questions: [n, 4] (read), an operation and three words; found: [n] (written)
-// Order     one operation for each question
+// Order     one operation or elementary function for each question
 // Rounding  as the operation's name says
 // Special   none
 // Aliasing  none
@@ -23,6 +23,9 @@ KERNEL answers(TENSOR(const uint, questions), TENSOR(uint, found), uint n) {
         case 5: y = f_fma(a, b, c); break;
         case 6: y = f_add(f_mul(a, b), c); break;
         case 7: y = f_sub(f_mul(a, b), c); break;
+        case 8: y = exp_v1(a); break;
+        case 9: y = log_v1(a); break;
+        case 10: y = tanh_v1(a); break;
         }
         found[i] = bits_of(y);
     }

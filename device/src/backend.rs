@@ -3,6 +3,7 @@
 //! digested when, who meets whom, what a record says) is [`crate::rank`]'s and the same for every backend.
 
 use crate::checksum::Digested;
+use crate::cuda::CudaDevices;
 use crate::devices::Devices;
 use crate::opencl::OpenClDevices;
 use crate::simulated::Simulated;
@@ -160,6 +161,7 @@ pub struct BackendError(pub String);
 /// see the self-test refuse them.
 pub fn all(contracted: bool) -> Vec<Box<dyn Backend>> {
     vec![
+        Box::new(Devices::new(CudaDevices, "this program's kernels on a card of NVIDIA", contracted)),
         Box::new(Devices::new(OpenClDevices, "this program's kernels on a device of OpenCL", contracted)),
         Box::new(Simulated::detect()),
     ]

@@ -46,6 +46,14 @@ pub enum Command {
     /// Show the backends of this build, their devices, and which of these can run the profile exactly
     #[command(after_help = "Example:\n  device list --json")]
     List(Listing),
+    /// Compare a device with worked examples and recorded steps, bit for bit
+    #[command(
+        after_help = "Exit status: 0 equal, 1 not, 2 not checked.\n\nExample:\n  device check --backend opencl"
+    )]
+    Check(crate::check::Flags),
+    /// Time a device: kinds of operations, whole steps, checksums and folds, and what recording costs
+    #[command(after_help = "Example:\n  device bench --backend cuda --json")]
+    Bench(crate::bench::Flags),
     /// Explain every fault that can be rehearsed
     #[command(after_help = "With --job, the operations whose results a fault can change are listed too.\n\n\
 Examples:\n  device faults\n  device faults --job job")]
@@ -158,7 +166,7 @@ mod tests {
         // clap's own `help` only repeats the others.
         let commands = command.get_subcommands_mut().filter(|sub| sub.get_name() != "help");
         helps.extend(commands.map(|sub| sub.render_long_help().to_string()));
-        assert_eq!(helps.len(), 4);
+        assert_eq!(helps.len(), 6);
         assert!(helps.iter().all(|help| help.contains("Example") && help.contains("  device ")), "{helps:?}");
     }
 

@@ -6,7 +6,7 @@ pub mod update;
 use crate::backend::{BackendError, Device, Given, Leaf, Moments, Spoil, Which};
 use crate::checksum::Digested;
 use crate::launches::{self, Shapes, Step, Tap};
-use crate::machine::{Buffer, Build, Machine};
+use crate::machine::{Argument, Buffer, Build, Launch, Machine};
 use crate::order;
 use crate::places::{self, Layout, Memories, Place, Places};
 use crate::snapshot::State;
@@ -41,6 +41,9 @@ pub struct Executor<'a> {
     state: update::State,
     /// Coefficients under a challenge, once there was one.
     keyed: Option<Buffer>,
+    /// Where each tap's triples begin and how many they are; and their sums, a triple for each tap.
+    taps: [Buffer; 2],
+    tap_count: usize,
 }
 
 struct Slot {
@@ -111,6 +114,8 @@ impl<'a> Executor<'a> {
         m.write(memories.tables, 0, &bytes_of(&places::tables(plan)))?;
         let flat = Flat::new(m, plan.parameter_count(), &shapes, &build)?;
         let update = Update::new(m, plan, &shapes)?;
+        let tap_count = plan.taps().count();
+        let taps = [m.allocate(16 * tap_count as u64)?, m.allocate(24 * tap_count as u64)?];
         let (slots, free, node, arrived, keyed) = (vec![], vec![], None, None, None);
         Ok(Executor {
             machine,
@@ -128,6 +133,8 @@ impl<'a> Executor<'a> {
             update,
             state,
             keyed,
+            taps,
+            tap_count,
         })
     }
 
@@ -167,13 +174,25 @@ impl<'a> Executor<'a> {
         Ok(None)
     }
 
+    /// Launches of a leaf whose gradient goes to a slot.
+    fn prepare(&mut self, slot: usize) -> Result<(), BackendError> {
+        if !self.slots[slot].steps.is_empty() {
+            return Ok(());
+        }
+        let gradient = Place { buffer: self.slots[slot].vector, at: 0 };
+        let places = Places { layout: &self.layout, memories: Memories { gradient, ..self.memories } };
+        let steps = launches::launches(self.plan, &places, &self.shapes, &self.build);
+        // The same for every slot.
+        let lists = steps.iter().flat_map(|step| &step.taps).flat_map(|tap| [tap.sums_at, tap.sums]);
+        let lists: Vec<u8> = lists.flat_map(u64::to_le_bytes).collect();
+        self.machine.write(self.taps[0], 0, &lists)?;
+        self.slots[slot].steps = steps;
+        Ok(())
+    }
+
     /// Runs one leaf; its gradient goes to a slot.
     fn leaf(&mut self, slot: usize, leaf: u64, work: &Work<'_>) -> Result<Leaf, BackendError> {
-        if self.slots[slot].steps.is_empty() {
-            let gradient = Place { buffer: self.slots[slot].vector, at: 0 };
-            let places = Places { layout: &self.layout, memories: Memories { gradient, ..self.memories } };
-            self.slots[slot].steps = launches::launches(self.plan, &places, &self.shapes, &self.build);
-        }
+        self.prepare(slot)?;
         let dimensions = self.plan.dimensions;
         let starts = order::starts(self.plan, work.step, leaf);
         let tokens = order::tokens(&starts, dimensions.time, self.tokens);
@@ -182,7 +201,6 @@ impl<'a> Executor<'a> {
         let m = &mut *self.machine;
         m.write(self.memories.starts, 0, &starts)?;
         m.write(self.memories.sorted, 0, &sorted)?;
-        let mut counts = Vec::new();
         for step in &self.slots[slot].steps {
             step.launches.iter().try_for_each(|launch| m.launch(launch))?;
             for tap in &step.taps {
@@ -191,16 +209,19 @@ impl<'a> Executor<'a> {
                         work.spoil.spoil(leaf, tap.tap, words)
                     })?;
                 }
-                counts.push((tap.sums_at, tap.sums));
             }
             step.after.iter().try_for_each(|launch| m.launch(launch))?;
         }
-        let (mut sums, mut loss) = (vec![0; self.layout.bytes.sums as usize], [0; 4]);
-        m.read(self.memories.sums, 0, &mut sums)?;
+        let [lists, sums] = self.taps;
+        let arguments = [self.memories.sums, lists, sums].map(|buffer| Argument::Tensor(buffer, 0)).to_vec();
+        let (groups, items) = ([self.tap_count as u32, 1], self.shapes.items);
+        m.launch(&Launch { kernel: "finish_folds", groups, items, arguments })?;
+        let (mut bytes, mut loss) = (vec![0; 24 * self.tap_count], [0; 4]);
+        m.read(sums, 0, &mut bytes)?;
         m.read(self.memories.loss, 0, &mut loss)?;
-        let mut folds = Vec::with_capacity(counts.len());
-        for (at, count) in counts {
-            let (fold, finite) = flat::added(&sums[8 * at as usize..8 * (at + 3 * count) as usize]);
+        let mut folds = Vec::with_capacity(self.tap_count);
+        for triple in bytes.as_chunks::<24>().0 {
+            let (fold, finite) = flat::added(triple);
             folds.push(fold);
             if !finite {
                 return Ok(Leaf { folds, finite, loss: NAN_WORD });
@@ -231,7 +252,7 @@ impl<'a> Executor<'a> {
 }
 
 /// Words of the longest tensor whose fold is taken.
-fn coefficient_words(plan: &Plan) -> u64 {
+pub fn coefficient_words(plan: &Plan) -> u64 {
     let longest = plan.taps().map(|tap| plan.elements(tap.operand)).max().unwrap_or(0);
     longest.max(plan.parameter_count())
 }

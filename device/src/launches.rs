@@ -25,6 +25,8 @@ pub struct Shapes {
     /// Staged: the largest side of a matrix product's tile, 32, 64 or 128. Otherwise the blocks of rows that an item
     /// takes.
     pub tile: u32,
+    /// Staged: groups below which a smaller tile is taken.
+    pub busy: u32,
     /// Words that the T x T matrices of attention may take at one time; one group of heads is always taken.
     pub heads_words: u64,
 }
@@ -33,8 +35,8 @@ impl Shapes {
     /// What does well with a build.
     pub fn of(build: &Build) -> Shapes {
         match build.staged {
-            true => Shapes { items: 256, blocks: 2, rows: 8, tile: 128, heads_words: 1 << 28 },
-            false => Shapes { items: 1, blocks: 16, rows: 16, tile: 16, heads_words: 1 << 22 },
+            true => Shapes { items: 256, blocks: 2, rows: 8, tile: 128, busy: 160, heads_words: 1 << 28 },
+            false => Shapes { items: 1, blocks: 16, rows: 16, tile: 16, busy: 0, heads_words: 1 << 22 },
         }
     }
 }

@@ -18,6 +18,8 @@ pub mod executor;
 pub mod selftest;
 pub mod devices;
 pub mod opencl;
+pub mod nvrtc;
+pub mod cuda;
 pub mod simulated;
 
 pub mod checksum;
@@ -29,6 +31,9 @@ pub mod rank;
 pub mod keyfile;
 pub mod staging;
 pub mod run;
+
+pub mod check;
+pub mod bench;
 
 pub mod estimate;
 pub mod measure;

@@ -67,6 +67,20 @@ pub trait Machines: Sync {
     fn open(&self, place: usize, build: Build) -> Result<Box<dyn Machine>, BackendError>;
 }
 
+impl<M: Machines + ?Sized> Machines for Box<M> {
+    fn name(&self) -> &'static str {
+        (**self).name()
+    }
+
+    fn devices(&self) -> Result<Vec<Found>, BackendError> {
+        (**self).devices()
+    }
+
+    fn open(&self, place: usize, build: Build) -> Result<Box<dyn Machine>, BackendError> {
+        (**self).open(place, build)
+    }
+}
+
 /// A device with the kernels built for it.
 pub trait Machine: Send {
     /// What it says of itself.

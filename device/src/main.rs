@@ -12,7 +12,7 @@ use device::progress::Watch;
 use device::report::TimePlan;
 use device::run::{Request, RunError, run, snapshot_every};
 use device::staging::StagingError;
-use device::{keyfile::KeyFileError, report};
+use device::{bench, check, keyfile::KeyFileError, report};
 use schemas::challenge::CHECKPOINT_BYTES_MAX;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
@@ -33,6 +33,8 @@ enum Failure {
     Run(#[from] RunError),
     #[error("backend {found:?} is not in this build, expected {expected}")]
     Backend { found: String, expected: String },
+    #[error(transparent)]
+    Check(#[from] check::CheckError),
     #[error("backend {name}: expected a device that runs the profile exactly, found none: {why}")]
     Refused { name: &'static str, why: String },
     #[error("stdout: {0}")]
@@ -122,8 +124,32 @@ fn main() -> ExitCode {
             };
             print(&text)
         }
+        Command::Check(flags) => return check_device(&flags),
+        Command::Bench(flags) => bench::bench(&flags).map_err(Failure::from).and_then(|times| {
+            print(&if flags.json { format!("{:#}\n", times.json()) } else { times.text() })
+        }),
         Command::Faults(flags) => explain_faults(flags.job.as_deref(), flags.json),
     })
+}
+
+fn check_device(flags: &check::Flags) -> ExitCode {
+    let mut lines = Vec::new();
+    let checked = check::check(flags, &mut |line| {
+        if !flags.json {
+            println!("{}", check::text(line));
+        }
+        lines.push(line.clone());
+    });
+    match checked {
+        Err(error) => exit(Err(error.into())),
+        Ok(equal) => {
+            match flags.json {
+                true => println!("{:#}", check::json(&flags.backend, &lines, equal)),
+                false => println!("{}", if equal { "PASS" } else { "FAIL" }),
+            }
+            ExitCode::from(u8::from(!equal))
+        }
+    }
 }
 
 fn exit(result: Result<(), Failure>) -> ExitCode {

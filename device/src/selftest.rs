@@ -21,9 +21,12 @@ enum Operation {
     Fma,
     MulThenAdd,
     MulThenSub,
+    Exp,
+    Log,
+    Tanh,
 }
 
-use Operation::{Add, Div, Fma, Mul, MulThenAdd, MulThenSub, Sqrt, Sub};
+use Operation::{Add, Div, Exp, Fma, Log, Mul, MulThenAdd, MulThenSub, Sqrt, Sub, Tanh};
 
 impl Operation {
     fn number(self) -> u32 {
@@ -41,9 +44,13 @@ impl Operation {
             Fma => "fma(a, b, c)",
             MulThenAdd => "(a * b) + c",
             MulThenSub => "(a * b) - c",
+            Exp => "exp(a)",
+            Log => "log(a)",
+            Tanh => "tanh(a)",
         }
     }
 
+    /// What it gives; of an elementary function, which this processor need not have, no number.
     fn answer(self, [a, b, c]: [f32; 3]) -> f32 {
         match self {
             Add => a + b,
@@ -54,6 +61,7 @@ impl Operation {
             Fma => a.mul_add(b, c),
             MulThenAdd => a * b + c,
             MulThenSub => a * b - c,
+            Exp | Log | Tanh => f32::NAN,
         }
     }
 }
@@ -95,6 +103,18 @@ const SPECIAL: [u32; 20] = [
     0x5f12_3456,
     0x7f7f_ffff, // the largest
     0xff00_0000,
+];
+
+/// Words and their exp, log and tanh (docs/spec/profile.md#known-answers); 0x7fc00000 where it is no number.
+const ELEMENTARY: [[u32; 4]; 8] = [
+    [0x0000_0000, 0x3f80_0000, 0xff80_0000, 0x0000_0000],
+    [0x3f80_0000, 0x402d_f854, 0x0000_0000, 0x3f42_f7d6],
+    [0x3dcc_cccd, 0x3f8d_763e, 0xc013_5d8e, 0x3dcc_1eb8],
+    [0x4020_0000, 0x4142_eb7f, 0x3f6a_9208, 0x3f7c_92c1],
+    [0xc040_0000, 0x3d4b_ed86, 0x7fc0_0000, 0xbf7e_bbe9],
+    [0x4248_0000, 0x638c_881f, 0x407a_5e96, 0x3f80_0000],
+    [0xc2ae_0000, 0x00b3_3687, 0x7fc0_0000, 0xbf80_0000],
+    [0x0000_0001, 0x3f80_0000, 0xc2ce_8ed0, 0x0000_0000],
 ];
 
 /// All questions. Answers that are no numbers are left out: which NaN it is the profile leaves open.
@@ -141,6 +161,11 @@ fn questions() -> Vec<Question> {
             }
         }
     }
+    for [word, exp, log, tanh] in ELEMENTARY {
+        for (operation, expected) in [(Exp, exp), (Log, log), (Tanh, tanh)] {
+            questions.push(Question { operation, words: [word, 0, 0], expected });
+        }
+    }
     questions
 }
 
@@ -178,7 +203,7 @@ impl fmt::Display for Wrong {
             (false, false) => "rounds otherwise",
         };
         write!(f, "it {what}: {} of a = {a:08x}", operation.formula())?;
-        if operation != Sqrt {
+        if !matches!(operation, Sqrt | Exp | Log | Tanh) {
             write!(f, ", b = {b:08x}")?;
         }
         if matches!(operation, Fma | MulThenAdd | MulThenSub) {
@@ -235,7 +260,7 @@ mod tests {
         let words = questions.iter().flat_map(|question| [question.words[0], question.expected]);
         let digest = Sha256::digest(words.flat_map(u32::to_le_bytes).collect::<Vec<_>>());
         let hex: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-        assert_eq!(hex, "5c492b7259518841");
+        assert_eq!(hex, "fdb8f4cc71f59d18");
     }
 
     #[test]

@@ -190,6 +190,23 @@ impl Workshop {
         self.run("device", &arguments)
     }
 
+    /// The same into `NAME/receipts`, each device a process of its own; what each said.
+    pub fn processes(&self, name: &str, count: u64, more: &str) -> Vec<Ended> {
+        // An address of the loopback that no other test's process has.
+        let id = std::process::id();
+        let host = format!("127.{}.{}.{}", 1 + (id >> 16) % 250, (id >> 8) % 256, 1 + id % 250);
+        let peers: Vec<String> = (0..count).map(|rank| format!("{host}:{}", 7300 + rank)).collect();
+        let peers = peers.join(",");
+        std::thread::scope(|scope| {
+            let one = |rank: u64| format!("--rank {rank} --peers {peers} --peer-timeout 120 {more}");
+            let ranks: Vec<_> = (0..count)
+                .map(one)
+                .map(|more| scope.spawn(move || self.devices(name, count, "receipts", &more)))
+                .collect();
+            ranks.into_iter().map(|rank| rank.join().expect("tests: a command is run")).collect()
+        })
+    }
+
     /// Reconciles `NAME/` into `NAME.tally`.
     pub fn reconcile(&self, name: &str, log: &Log, more: &str) -> Ended {
         let arguments = format!(

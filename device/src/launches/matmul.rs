@@ -9,8 +9,6 @@ use schemas::plan::{Kind, Operation, Plan};
 const BLOCK: [u64; 2] = [8, 32];
 /// Columns that an item of `turn` takes.
 const TURNED_COLUMNS: u64 = 16;
-/// Groups of a large tile that keep a device busy; below, smaller tiles are taken.
-const BUSY_GROUPS: u64 = 160;
 
 /// A matrix of each unit: of the heads of sequences, `share` of which have one, or one for all.
 #[derive(Clone, Copy, Debug)]
@@ -163,9 +161,9 @@ impl Context<'_> {
         let Product { rows, inner, columns, units, limit, repeats, .. } = product;
         let tiles = |side: [u64; 2]| rows.div_ceil(side[0]) * columns.div_ceil(side[1]);
         let (kernel, groups, items) = if self.staged {
-            let side =
-                |side: &u64| *side <= u64::from(self.shapes.tile) && tiles([*side; 2]) * units >= BUSY_GROUPS;
-            let side = [128, 64].into_iter().find(side).unwrap_or(u64::from(self.shapes.tile).min(64));
+            let tile = u64::from(self.shapes.tile);
+            let busy = |side: &u64| *side <= tile && tiles([*side; 2]) * units >= self.shapes.busy.into();
+            let side = [128, 64].into_iter().find(busy).unwrap_or(tile.min(64));
             (staged_kernel(product.turned, side), tiles([side; 2]), count(side * side / 64))
         } else {
             let kernel = if product.turned == Turned::Left { "product_turned_left" } else { "product" };
