@@ -42,7 +42,7 @@ pub struct Cli {
 pub enum Command {
     /// Run a job and write one receipt per device
     #[command(after_help = RUN_HELP)]
-    Run(Run),
+    Run(Box<Run>),
     /// Show the backends of this build, their devices, and which of these can run the profile exactly
     #[command(after_help = "Example:\n  device list --json")]
     List(Listing),
@@ -115,7 +115,7 @@ pub struct Run {
     /// Build kernels that contract products and sums, to see the device refused
     #[arg(long, hide = true)]
     pub contracted: bool,
-    /// Check the job and say what memory, disk and time the run would need; one leaf is computed for it, nothing written
+    /// Check the job and say what memory, disk and time the run would need; nothing is written
     #[arg(long)]
     pub dry_run: bool,
     /// Write the summary as JSON

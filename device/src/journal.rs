@@ -414,7 +414,8 @@ fn hold(folder: &Path) -> Result<File, JournalError> {
         if let Err(TryLockError::WouldBlock) = file.try_lock() {
             return Err(JournalError::Busy { path: folder.to_owned() });
         }
-        // A lock on a file that was taken away meanwhile keeps nobody out. On a file system without locks, nothing does.
+        // A lock on a file that was taken away meanwhile keeps nobody out. Where a file system has no locks, nothing
+        // does.
         let here = fs::metadata(&path).map(|there| there.ino());
         if here.is_ok_and(|here| file.metadata().is_ok_and(|mine| mine.ino() == here)) {
             return Ok(file);

@@ -78,7 +78,7 @@ impl Failure {
                 Some("give all devices of a run the same job, challenge, devices, steps and peers")
             }
             Failure::Run(RunError::Meet(MeetError::Missing { .. })) => Some(
-                "start all devices of a run, each with its own --rank; if the others have handed in their receipts, add --hand-in",
+                "start all devices, each with its own --rank; if the others have handed in, add --hand-in",
             ),
             Failure::Run(
                 RunError::Rank(_)
@@ -117,7 +117,7 @@ fn main() -> ExitCode {
         }
     };
     exit(match cli.command {
-        Command::Run(flags) => run_job(flags),
+        Command::Run(flags) => run_job(*flags),
         Command::List(flags) => {
             let backends = backend::all(flags.contracted);
             let text = match flags.json {

@@ -30,8 +30,8 @@ pub enum Pace {
 }
 
 impl Pace {
-    /// The time of `steps` steps of a process that runs `devices` devices of so many leaves each, one after the other: devices
-    /// of one process share what runs them. The second is false if it will take longer.
+    /// The time of `steps` steps of a process that runs `devices` devices of so many leaves each, one after the other:
+    /// devices of one process share what runs them. The second is false if it will take longer.
     pub fn time_s(&self, steps: u64, devices: u64, leaves_per_device: u64) -> Option<(f64, bool)> {
         let (leaf, rest, is_all) = match self {
             Pace::Measured { leaf_s, rest_s } => (*leaf_s, *rest_s, true),

@@ -27,8 +27,8 @@ pub enum StagingError {
     },
 }
 
-/// Checks that an output folder is for these devices to write to: new or empty, or with what they, or others of the same
-/// run, are still at or have written.
+/// Checks that an output folder is for these devices to write to: new or empty, or with what they, or others of the
+/// same run, are still at or have written.
 pub fn check_place(out: &Path, ranks: &[u64]) -> Result<(), StagingError> {
     let names = crate::journal::names(out).map_err(system(out))?;
     let begun = |rank: &u64| out.join(WORK).join(format!("rank-{rank}")).exists();

@@ -1,5 +1,5 @@
-//! What comes over a network: peers of other runs, peers that are none, peers that go, lie or fall silent. Nothing of it
-//! ends in anything but links or an error that names what is wrong.
+//! What comes over a network: peers of other runs, peers that are none, peers that go, lie or fall silent. Nothing of
+//! it ends in anything but links or an error that names what is wrong.
 
 use device::link::frame::{Limits, header};
 use device::link::handshake::{HELLO_BYTES, Hello, MeetError, Peers, meet};

@@ -81,7 +81,7 @@ pub fn read_header(bytes: &[u8; HEADER_BYTES], limits: &Limits) -> Result<Header
         STOPPED => ("that it was stopped", 0, 0, 1),
         kind => return Err(format!("it sent a frame of kind {kind}, expected 1 to {STOPPED}")),
     };
-    if header.length < least || most < header.length || header.length % unit != 0 {
+    if header.length < least || most < header.length || !header.length.is_multiple_of(unit) {
         let found = header.length;
         return Err(format!("it sent {what} of {found} bytes, expected {least} to {most}"));
     }
