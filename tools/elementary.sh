@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The elementary functions on all 2^32 inputs (tools/elementary). Minutes on two idle cores for each function.
 #
-# usage: tools/elementary.sh [FUNCTION...]
+# usage: tools/elementary.sh [--every N] [FUNCTION...]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 tools/setup.sh build

@@ -82,9 +82,11 @@ fi
 if [ "$purpose" = torch ]; then
     # Debian's PyTorch takes its matrix products from the system's BLAS, and the plain one is very slow.
     python=${TORCH_PYTHON:-/usr/bin/python3}
-    "$python" -c 'import torch' 2>/dev/null || install PyTorch "python3-torch libopenblas0-pthread" python3-torch
-    "$python" -c 'import torch, tomllib' || {
-        echo "setup: error: $python lacks torch, or is older than 3.11; name one that has both in TORCH_PYTHON" >&2
+    # The system's package is of no use to another python.
+    [ "$python" != /usr/bin/python3 ] || "$python" -c 'import torch' 2>/dev/null ||
+        install PyTorch "python3-torch libopenblas0-pthread" python3-torch
+    "$python" -c 'import torch, numpy, tomllib' || {
+        echo "setup: error: $python lacks torch or numpy, or is older than 3.11; name another in TORCH_PYTHON" >&2
         exit 2
     }
 fi

@@ -52,9 +52,19 @@ FUNCTION void tile_word(uint e, uint side, uint along_k, uint *across, uint *k) 
     *k = along_k ? e % TILE_K : e / side;
 }
 
+// Compilers of OpenCL unroll by themselves, and PoCL's takes long over what it is told to. CUDA's would unroll what is
+// seldom run, too.
+#ifdef __CUDACC_RTC__
+#define UNROLL _Pragma("unroll")
+#define ROLLED _Pragma("unroll 1")
+#else
+#define UNROLL
+#define ROLLED
+#endif
+
 FUNCTION void tile_bring(float *brought, uint side, uint brings, GLOBAL const float *from, ulong ld, uint along_k,
                          uint first, uint end, uint k0, uint inner) {
-#pragma unroll
+    UNROLL
     for (uint w = 0; w < brings; w++) {
         uint across, k;
         tile_word(ITEM + w * (side / 8) * (side / 8), side, along_k, &across, &k);
@@ -66,7 +76,7 @@ FUNCTION void tile_bring(float *brought, uint side, uint brings, GLOBAL const fl
 }
 
 FUNCTION void tile_keep(const float *brought, uint side, uint brings, uint along_k, IN_SHARED float *tile) {
-#pragma unroll
+    UNROLL
     for (uint w = 0; w < brings; w++) {
         uint across, k;
         tile_word(ITEM + w * (side / 8) * (side / 8), side, along_k, &across, &k);
@@ -113,30 +123,29 @@ FUNCTION void product_tile(uint side, Product p, GLOBAL const float *a, GLOBAL c
             const uint whole = k0 + TILE_K <= p.inner && (p.limit != UPTO || k0 + TILE_K - 1 <= row0) &&
                                (p.limit != FROM || k0 + 1 >= row0 + side);
             if (whole) {
-#pragma unroll
+    UNROLL
                 for (uint k = 0; k < TILE_K; k++) {
                     float x[8], y[8];
                     tile_row(a_tile, side, k, place_row, x);
                     tile_row(b_tile, side, k, place_column, y);
-#pragma unroll
+    UNROLL
                     for (uint i = 0; i < 8; i++) {
-#pragma unroll
+    UNROLL
                         for (uint j = 0; j < 8; j++) acc[i][j] = f_fma(x[i], y[j], acc[i][j]);
                     }
                 }
             } else {
                 const uint depth = k0 + TILE_K <= p.inner ? TILE_K : p.inner - k0;
-                // Rare, and not unrolled: a compiler takes minutes otherwise.
-#pragma unroll 1
+                ROLLED
                 for (uint k = 0; k < depth; k++) {
                     float x[8], y[8];
                     tile_row(a_tile, side, k, place_row, x);
                     tile_row(b_tile, side, k, place_column, y);
-#pragma unroll
+    UNROLL
                     for (uint i = 0; i < 8; i++) {
                         const uint row = row0 + tile_place(side, place_row, i);
                         const uint taken = p.limit == UPTO ? k0 + k <= row : p.limit == FROM ? k0 + k >= row : 1;
-#pragma unroll
+    UNROLL
                         for (uint j = 0; j < 8; j++) acc[i][j] = taken ? f_fma(x[i], y[j], acc[i][j]) : acc[i][j];
                     }
                 }
@@ -169,9 +178,9 @@ FUNCTION void product_tile(uint side, Product p, GLOBAL const float *a, GLOBAL c
             product_tile(side, p, a + MATRIX_AT(a), b + MATRIX_AT(b), row0, column0, (IN_SHARED float *)a_tile, \
                          (IN_SHARED float *)b_tile, acc); \
             const ulong first = MATRIX_AT(out); \
-            _Pragma("unroll") for (uint i = 0; i < 8; i++) { \
+            UNROLL for (uint i = 0; i < 8; i++) { \
                 const uint row = row0 + tile_place(side, ITEM / (side / 8), i); \
-                _Pragma("unroll") for (uint j = 0; j < 8; j++) { \
+                UNROLL for (uint j = 0; j < 8; j++) { \
                     const uint column = column0 + tile_place(side, ITEM % (side / 8), j); \
                     if (row < rows && column < columns) { \
                         const ulong at = first + (ulong)row * out_ld + column; \
@@ -180,14 +189,13 @@ FUNCTION void product_tile(uint side, Product p, GLOBAL const float *a, GLOBAL c
                     } \
                 } \
             } \
-            /* Read back by the item that wrote it: this loop need not be unrolled as the registers' must. */ \
-            _Pragma("unroll 1") for (uint w = 0; w < (tap ? 64u : 0u); w++) { \
+            /* The item's own outputs, once more. */ \
+            ROLLED for (uint w = 0; w < (tap ? 64u : 0u); w++) { \
                 const uint row = row0 + tile_place(side, ITEM / (side / 8), w / 8); \
                 const uint column = column0 + tile_place(side, ITEM % (side / 8), w % 8); \
                 if (row < rows && column < columns) { \
                     const ulong at = first + (ulong)row * out_ld + column; \
-                    const float value = out[at]; \
-                    FOLD_ONE(out, at, value); \
+                    FOLD_ONE(out, at, out[at]); \
                 } \
             } \
         } \
@@ -220,70 +228,71 @@ PRODUCT(product_turned_left_32, 32, 1, 0)
 #define BLOCK_ROWS 8
 #define BLOCK_COLUMNS 32
 
-typedef struct {
-    float16 low, high;
-} Wide;
-
-// Columns column0 to column0 + own of row k of b; beyond them zeros, whose outputs nobody takes.
-FUNCTION Wide wide_row(GLOBAL const float *b, uint own) {
-    Wide wide;
-    if (own == BLOCK_COLUMNS) {
-        wide.low = vload16(0, b);
-        wide.high = vload16(1, b);
-    } else {
-        float part[BLOCK_COLUMNS];
-        for (uint j = 0; j < BLOCK_COLUMNS; j++) part[j] = j < own ? b[j] : 0.0f;
-        wide.low = vload16(0, part);
-        wide.high = vload16(1, part);
+// Columns `column` to `column` + own of a row of b; beyond them zeros, whose outputs nobody takes.
+#define WIDE_ROW(y_low, y_high, row, own) \
+    float16 y_low, y_high; \
+    if (own == BLOCK_COLUMNS) { \
+        y_low = vload16(0, row); \
+        y_high = vload16(1, row); \
+    } else { \
+        float part[BLOCK_COLUMNS]; \
+        for (uint j = 0; j < BLOCK_COLUMNS; j++) part[j] = j < own ? (row)[j] : 0.0f; \
+        y_low = vload16(0, part); \
+        y_high = vload16(1, part); \
     }
-    return wide;
-}
 
-// k from `first` to `end`, for rows whose chain takes k if all of them do (`limit` ALL) or as the limit says.
-FUNCTION void product_part(Product p, GLOBAL const float *a, GLOBAL const float *b, uint row0, uint own_rows, uint own,
-                           uint first, uint end, uint limit, Wide *acc) {
-    ulong step[BLOCK_ROWS];
+// k from `first` to `end`, of which a row takes those that `taken` says, k and row being named so.
+#define BLOCK_PART(first, end, own, taken) \
+    for (uint k = first; k < (end); k++) { \
+        GLOBAL const float *b_row = right + k * p.b_ld; \
+        WIDE_ROW(y_low, y_high, b_row, own) \
+        GLOBAL const float *x = left + k * a_step; \
+        _Pragma("unroll") for (uint r = 0; r < BLOCK_ROWS; r++) { \
+            const uint row = row0 + r; \
+            if (taken) { \
+                const float16 wide = (float16)(x[a_row[r]]); \
+                low[r] = fma(wide, y_low, low[r]); \
+                high[r] = fma(wide, y_high, high[r]); \
+            } \
+        } \
+    }
+
+// A block: rows from row0 and columns from where b begins, `own` of them. What it computes is put into `block`.
+FUNCTION void product_block(Product p, GLOBAL const float *a, GLOBAL const float *b, uint row0, uint own_rows, uint own,
+                            float block[BLOCK_ROWS][BLOCK_COLUMNS]) {
+    const uint last = row0 + own_rows - 1;
+    const ulong a_step = p.a_turned ? p.a_ld : 1;
+    ulong a_row[BLOCK_ROWS];
+    float16 low[BLOCK_ROWS], high[BLOCK_ROWS];
+#pragma unroll
     for (uint r = 0; r < BLOCK_ROWS; r++) {
         const ulong row = row0 + (r < own_rows ? r : 0);
-        step[r] = p.a_turned ? row : row * p.a_ld;
+        a_row[r] = p.a_turned ? row : row * p.a_ld;
+        low[r] = high[r] = (float16)(0.0f);
     }
-    for (uint k = first; k < end; k++) {
-        const Wide y = wide_row(b + k * p.b_ld, own);
-        GLOBAL const float *x = p.a_turned ? a + k * p.a_ld : a + k;
-#pragma unroll
-        for (uint r = 0; r < BLOCK_ROWS; r++) {
-            const uint row = row0 + r;
-            if (limit == ALL || (limit == UPTO ? k <= row : k >= row)) {
-                const float16 left = (float16)(x[step[r]]);
-                acc[r].low = fma(left, y.low, acc[r].low);
-                acc[r].high = fma(left, y.high, acc[r].high);
-            }
-        }
-    }
-}
-
-FUNCTION void product_block(Product p, GLOBAL const float *a, GLOBAL const float *b, uint row0, uint own_rows, uint own,
-                            Wide *acc) {
-    const uint last = row0 + own_rows - 1;
     for (uint repeat = 0; repeat < p.repeats; repeat++) {
         GLOBAL const float *left = a + repeat * p.a_repeat;
         GLOBAL const float *right = b + repeat * p.b_repeat;
         uint first = 0, end = p.inner;
         if (p.limit == FROM) {
-            const uint to = last < p.inner ? last : p.inner;
-            product_part(p, left, right, row0, own_rows, own, row0, to, FROM, acc);
-            first = to;
+            first = last < p.inner ? last : p.inner;
+            BLOCK_PART(row0, first, own, k >= row)
         }
         if (p.limit == UPTO) end = row0 + 1 < p.inner ? row0 + 1 : p.inner;
         if (own == BLOCK_COLUMNS) {
-            product_part(p, left, right, row0, own_rows, BLOCK_COLUMNS, first, end, ALL, acc);
+            BLOCK_PART(first, end, BLOCK_COLUMNS, 1)
         } else {
-            product_part(p, left, right, row0, own_rows, own, first, end, ALL, acc);
+            BLOCK_PART(first, end, own, 1)
         }
         if (p.limit == UPTO) {
             const uint to = last + 1 < p.inner ? last + 1 : p.inner;
-            product_part(p, left, right, row0, own_rows, own, end, to, UPTO, acc);
+            BLOCK_PART(end, to, own, k <= row)
         }
+    }
+#pragma unroll
+    for (uint r = 0; r < BLOCK_ROWS; r++) {
+        vstore16(low[r], 0, block[r]);
+        vstore16(high[r], 1, block[r]);
     }
 }
 
@@ -301,23 +310,24 @@ FUNCTION void product_block(Product p, GLOBAL const float *a, GLOBAL const float
         const uint down = (rows + BLOCK_ROWS * blocks - 1) / (BLOCK_ROWS * blocks); \
         const uint task = GROUP_X * ITEMS + ITEM; \
         const uint column0 = task / down * BLOCK_COLUMNS; \
-        const uint own = column0 >= columns ? 0 : columns - column0 < BLOCK_COLUMNS ? columns - column0 : BLOCK_COLUMNS; \
+        /* The last block begins earlier rather than being narrow, and leaves out what its neighbour writes. */ \
+        const uint base = columns < BLOCK_COLUMNS             ? 0 \
+                          : columns - column0 < BLOCK_COLUMNS ? columns - BLOCK_COLUMNS \
+                                                              : column0; \
+        const uint own = columns < BLOCK_COLUMNS ? columns : BLOCK_COLUMNS; \
         const ulong first = MATRIX_AT(out); \
-        for (uint block = 0; block < (own > 0 ? blocks : 0); block++) { \
-            const uint row0 = (task % down * blocks + block) * BLOCK_ROWS; \
-            if (row0 >= rows || (limit == LOWER && column0 >= row0 + BLOCK_ROWS)) continue; \
-            const uint own_rows = rows - row0 < BLOCK_ROWS ? rows - row0 : BLOCK_ROWS; \
-            Wide acc[BLOCK_ROWS]; \
-            _Pragma("unroll") for (uint r = 0; r < BLOCK_ROWS; r++) acc[r].low = acc[r].high = (float16)(0.0f); \
-            product_block(p, a + MATRIX_AT(a), b + MATRIX_AT(b) + column0, row0, own_rows, own, acc); \
-            _Pragma("unroll") for (uint r = 0; r < BLOCK_ROWS; r++) { \
-                if (r < own_rows) { \
-                    const ulong at = first + (ulong)(row0 + r) * out_ld + column0; \
-                    float part[BLOCK_COLUMNS]; \
-                    vstore16(acc[r].low, 0, part); \
-                    vstore16(acc[r].high, 1, part); \
-                    for (uint j = 0; j < own; j++) out[at + j] = with_bias ? f_add(part[j], bias[column0 + j]) : part[j]; \
-                    if (tap) FOLD_RUN(out, at, at + own, 1); \
+        for (uint b_ = 0; b_ < (column0 < columns ? blocks : 0); b_++) { \
+            const uint row0 = (task % down * blocks + b_) * BLOCK_ROWS; \
+            if (row0 < rows && (limit != LOWER || column0 < row0 + BLOCK_ROWS)) { \
+                const uint own_rows = rows - row0 < BLOCK_ROWS ? rows - row0 : BLOCK_ROWS; \
+                float block[BLOCK_ROWS][BLOCK_COLUMNS]; \
+                product_block(p, a + MATRIX_AT(a), b + MATRIX_AT(b) + base, row0, own_rows, own, block); \
+                for (uint r = 0; r < own_rows; r++) { \
+                    const ulong at = first + (ulong)(row0 + r) * out_ld + base; \
+                    for (uint j = column0 - base; j < own; j++) { \
+                        out[at + j] = with_bias ? f_add(block[r][j], bias[base + j]) : block[r][j]; \
+                    } \
+                    if (tap) FOLD_RUN(out, at + (column0 - base), at + own, 1); \
                 } \
             } \
         } \

@@ -99,6 +99,9 @@ pub struct Run {
     /// Listen here instead of at the device's own address in --peers
     #[arg(long, value_name = "HOST:PORT", requires = "rank")]
     pub listen: Option<String>,
+    /// Write the receipt of a device that has finished all steps, though the others cannot be met again
+    #[arg(long, requires = "rank")]
+    pub hand_in: bool,
     /// How long to wait for another device, at the start and in each step
     #[arg(long, value_name = "SECONDS", default_value_t = 600, requires = "rank",
         value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
@@ -112,7 +115,7 @@ pub struct Run {
     /// Build kernels that contract products and sums, to see the device refused
     #[arg(long, hide = true)]
     pub contracted: bool,
-    /// Check the job and say what the run would need; run nothing
+    /// Check the job and say what memory, disk and time the run would need; one leaf is computed for it, nothing written
     #[arg(long)]
     pub dry_run: bool,
     /// Write the summary as JSON

@@ -73,6 +73,40 @@ pub fn estimate(plan: &Plan, devices: u64, steps: Steps) -> Estimate {
     }
 }
 
+/// What a run writes, all devices together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Disk {
+    /// Snapshots at the worst moment: two that are kept, one of an interruption, one that is being written.
+    pub snapshot_bytes: u64,
+    /// Traces that are kept.
+    pub trace_bytes: u64,
+    /// Records, at most: in the work folders, and in the receipts.
+    pub record_bytes: u64,
+}
+
+impl Disk {
+    /// All of it.
+    pub fn total_bytes(&self) -> u64 {
+        self.snapshot_bytes.saturating_add(self.trace_bytes).saturating_add(self.record_bytes)
+    }
+}
+
+/// The disk that `devices` devices need, of whose traces the last `traces` steps are kept, if any.
+pub fn disk(plan: &Plan, devices: u64, steps: Steps, traces: Option<u64>, snapshot_every: u64) -> Disk {
+    let needs = estimate(plan, devices, steps);
+    let written = if snapshot_every == 0 { 1 } else { steps.end.div_ceil(snapshot_every).clamp(1, 4) };
+    // A step's traces are written before the oldest are taken away.
+    let kept = traces.unwrap_or(0).saturating_add(traces.map_or(0, |_| 1)).min(steps.count());
+    // Names and lengths around what a record holds: three sums, folds of the moments, the norm; the answer; the frame.
+    let record = 36 * needs.leaves_per_device + 96 * u64::from(devices.ilog2()) + 520;
+    let in_work = steps.end * (record + 4 * plan.leaves);
+    Disk {
+        snapshot_bytes: devices * written * (needs.state_bytes + 400 * plan.parameters.len() as u64),
+        trace_bytes: needs.trace_bytes / steps.count() * kept,
+        record_bytes: devices * (in_work + steps.count() * record + 40_000),
+    }
+}
+
 /// Multiplications with an addition in the matrix products of an operation.
 fn fma(plan: &Plan, operation: &Operation) -> u128 {
     let elements = |operands: &[Operand], index: usize| u128::from(plan.elements(operands[index]));

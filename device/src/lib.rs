@@ -36,6 +36,7 @@ pub mod check;
 pub mod bench;
 
 pub mod estimate;
+pub mod measure;
 pub mod progress;
 pub mod plot;
 pub mod logbook;

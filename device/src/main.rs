@@ -3,11 +3,13 @@
 use clap::Parser as _;
 use device::backend::{self, Backend};
 use device::cli::{Cli, Command, Run};
-use device::estimate::estimate;
+use device::estimate::{disk, estimate};
 use device::job::{Job, JobError, read_limited};
 use device::journal::JournalError;
 use device::link::handshake::{MeetError, Peers};
+use device::measure::{PATIENCE, Pace, measure};
 use device::progress::Watch;
+use device::report::TimePlan;
 use device::run::{Request, RunError, run, snapshot_every};
 use device::staging::StagingError;
 use device::{bench, check, keyfile::KeyFileError, report};
@@ -75,9 +77,9 @@ impl Failure {
             Failure::Run(RunError::Meet(MeetError::Differs { .. })) => {
                 Some("give all devices of a run the same job, challenge, devices, steps and peers")
             }
-            Failure::Run(RunError::Meet(MeetError::Missing { .. })) => {
-                Some("start all devices of a run, each with its own --rank; --peer-timeout waits longer")
-            }
+            Failure::Run(RunError::Meet(MeetError::Missing { .. })) => Some(
+                "start all devices of a run, each with its own --rank; if the others have handed in their receipts, add --hand-in",
+            ),
             Failure::Run(
                 RunError::Rank(_)
                 | RunError::Panic { .. }
@@ -177,13 +179,28 @@ fn run_job(flags: Run) -> Result<(), Failure> {
     let job = Job::read(&flags.job)?;
     let steps = flags.steps.unwrap_or(job.steps());
     job.check(steps, flags.devices)?;
+    let traces = flags.keep_traces.or(flags.traces.then_some(u64::MAX));
+    let every = flags.snapshot_every.unwrap_or(snapshot_every(steps));
     let (Some(challenge), Some(keys), Some(out), false) =
         (flags.challenge, flags.keys, flags.out, flags.dry_run)
     else {
-        let needs = estimate(&job.plan, flags.devices, steps);
-        return print(&match flags.json {
-            true => format!("{:#}\n", report::estimate_json(&job, flags.devices, steps, &needs)),
-            false => report::estimate_text(&job, flags.devices, steps, &needs),
+        let (devices, json) = (flags.devices, flags.json);
+        let needs = estimate(&job.plan, devices, steps);
+        let disk = disk(&job.plan, devices, steps, traces, every);
+        let in_process = if flags.rank.is_some() { 1 } else { devices };
+        // Both are needed until the process ends, if a leaf takes longer than anybody waits.
+        let job: &'static Job = Box::leak(Box::new(job));
+        let (backend, pace) = match chosen_backend(flags.backend.as_deref(), flags.contracted) {
+            Ok(backend) => {
+                let backend: &'static dyn Backend = Box::leak(backend);
+                (backend.name().to_owned(), measure(job, backend, PATIENCE))
+            }
+            Err(failure) => (String::new(), Pace::Unknown(failure.to_string())),
+        };
+        let plan = TimePlan { backend, pace, devices: in_process };
+        return print(&match json {
+            true => format!("{:#}\n", report::estimate_json(job, devices, steps, &needs, &disk, &plan)),
+            false => report::estimate_text(job, devices, steps, &needs, &disk, &plan),
         });
     };
     let backend = chosen_backend(flags.backend.as_deref(), flags.contracted)?;
@@ -199,10 +216,11 @@ fn run_job(flags: Run) -> Result<(), Failure> {
         steps,
         keys,
         out,
-        traces: flags.keep_traces.or(flags.traces.then_some(u64::MAX)),
+        traces,
         faults: flags.faults,
         alone: flags.rank.zip(flags.peers.map(peers)),
-        snapshot_every: flags.snapshot_every.unwrap_or(snapshot_every(steps)),
+        hand_in: flags.hand_in,
+        snapshot_every: every,
         stop: listen_for_signals()?,
     };
     let mut watch = Watch::start(steps, request.ranks().len(), job.plan.leaves * job.plan.dimensions.rows());

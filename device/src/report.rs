@@ -1,10 +1,11 @@
 //! What is printed on stdout: for people, and as JSON for machines.
 
 use crate::backend::{Backend, Candidate};
-use crate::estimate::Estimate;
+use crate::estimate::{Disk, Estimate};
 use crate::fault::{FORMS, Form};
 use crate::job::Job;
-use crate::progress::{Loss, Seen};
+use crate::measure::Pace;
+use crate::progress::{Loss, Seen, time_text};
 use crate::run::{Invalid, Request, Summary};
 use schemas::checksum::Dtype;
 use schemas::plan::Plan;
@@ -26,6 +27,7 @@ pub fn summary_text(
         format!("run {} ({:?}, signed by {})", job.run_id, job.run.name, job.signer),
         format!("steps {} on {} devices, {}", request.steps, request.devices, backend.name()),
     ];
+    lines.extend(summary.resumed.map(|step| format!("went on from step {step}")));
     if let (Some(first), Some(last)) = (seen.first, seen.last) {
         lines.push(format!(
             "loss {:.4} at step {}, {:.4} at step {}",
@@ -84,6 +86,7 @@ pub fn summary_json(
         "steps": [request.steps.first, request.steps.end],
         "backend": backend.name(),
         "simulated": backend.simulated(),
+        "resumed": summary.resumed,
         "loss_first": loss(seen.first),
         "loss_last": loss(seen.last),
         "tokens": seen.tokens,
@@ -123,7 +126,14 @@ fn invalid_text(plan: &Plan, invalid: Invalid) -> String {
 }
 
 /// What a run would need, for people.
-pub fn estimate_text(job: &Job, devices: u64, steps: Steps, estimate: &Estimate) -> String {
+pub fn estimate_text(
+    job: &Job,
+    devices: u64,
+    steps: Steps,
+    estimate: &Estimate,
+    disk: &Disk,
+    plan: &TimePlan,
+) -> String {
     let e = estimate;
     let mut text = String::new();
     let mut line = |name: &str, value: String| {
@@ -144,12 +154,61 @@ pub fn estimate_text(job: &Job, devices: u64, steps: Steps, estimate: &Estimate)
     line("work, each step", work);
     line("work, all steps", format!("{} multiply-accumulates", grouped(e.run_fma)));
     line("links, each step", bytes_text(e.step_link_bytes));
-    line("traces, if kept", format!("{} files, {}", e.trace_files, bytes_text(e.trace_bytes)));
+    line("traces, if all kept", format!("{} files, {}", e.trace_files, bytes_text(e.trace_bytes)));
+    line("disk, all devices", bytes_text(disk.total_bytes()));
+    line("  snapshots", bytes_text(disk.snapshot_bytes));
+    line("  traces", bytes_text(disk.trace_bytes));
+    line("  records, at most", bytes_text(disk.record_bytes));
+    line("time, estimated", plan.text(steps, e.leaves_per_device));
     text
 }
 
+/// What the time of a run is estimated from.
+pub struct TimePlan {
+    /// Name of the backend that was measured.
+    pub backend: String,
+    /// What was measured.
+    pub pace: Pace,
+    /// How many devices one process runs.
+    pub devices: u64,
+}
+
+impl TimePlan {
+    fn text(&self, steps: Steps, leaves: u64) -> String {
+        let time = self.pace.time_s(steps.end, self.devices, leaves);
+        match (&self.pace, time) {
+            (Pace::Measured { leaf_s, .. }, Some((time, _))) => format!(
+                "{} (one leaf on {}: {leaf_s:.3} s; {} in this process)",
+                time_text(time),
+                self.backend,
+                if self.devices == 1 { "one device".to_owned() } else { format!("{} devices", self.devices) },
+            ),
+            (Pace::Longer { leaf_s }, Some((time, _))) => {
+                format!("more than {} (one leaf on {}: over {leaf_s:.0} s)", time_text(time), self.backend)
+            }
+            (Pace::Unknown(why), _) => format!("unknown: {why}"),
+            (_, None) => "unknown".to_owned(),
+        }
+    }
+
+    fn json(&self, steps: Steps, leaves: u64) -> Value {
+        let time = self.pace.time_s(steps.end, self.devices, leaves);
+        time.map_or(
+            Value::Null,
+            |(time, is_all)| json!({"seconds": time, "at_least": !is_all, "backend": self.backend}),
+        )
+    }
+}
+
 /// What a run would need, for machines.
-pub fn estimate_json(job: &Job, devices: u64, steps: Steps, estimate: &Estimate) -> Value {
+pub fn estimate_json(
+    job: &Job,
+    devices: u64,
+    steps: Steps,
+    estimate: &Estimate,
+    disk: &Disk,
+    plan: &TimePlan,
+) -> Value {
     let e = estimate;
     json!({
         "run": job.run_id.to_string(),
@@ -171,6 +230,11 @@ pub fn estimate_json(job: &Job, devices: u64, steps: Steps, estimate: &Estimate)
         "step_link_bytes": e.step_link_bytes,
         "trace_files": e.trace_files,
         "trace_bytes": e.trace_bytes,
+        "disk_bytes": disk.total_bytes(),
+        "disk_snapshot_bytes": disk.snapshot_bytes,
+        "disk_trace_bytes": disk.trace_bytes,
+        "disk_record_bytes": disk.record_bytes,
+        "time_estimated": plan.json(steps, e.leaves_per_device),
     })
 }
 

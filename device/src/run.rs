@@ -49,6 +49,8 @@ pub struct Request {
     pub faults: Vec<String>,
     /// The one device that this process runs, and where the others are; if absent, it runs all of them.
     pub alone: Option<(u64, Peers)>,
+    /// Whether a device that has finished all steps hands in its receipt without having met the others again.
+    pub hand_in: bool,
     /// After how many steps a snapshot is written; 0 for never.
     pub snapshot_every: u64,
     /// The step before which the run is to stop; `usize::MAX` for none. Set to 0 from outside, it is the next one.
@@ -362,7 +364,7 @@ fn work(
     let handed_in =
         || (0..shared.devices).any(|rank| request.out.join(format!("receipt-{rank}.cose")).exists());
     match &request.alone {
-        Some((rank, peers)) if !(ended && handed_in()) => {
+        Some((rank, peers)) if !(ended && (request.hand_in || handed_in())) => {
             let Shared { devices, steps, challenge, .. } = *shared;
             let hello = Hello { run: job.run_id, challenge, devices, steps, from: *rank, to: *rank };
             let taps = job.plan.taps().count() as u64;

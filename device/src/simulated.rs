@@ -13,6 +13,7 @@ use schemas::plan::Plan;
 use schemas::receipt::DeviceFacts;
 use std::ops::Range;
 use std::path::Path;
+use step::buffer::Flat;
 use step::dispatch;
 use step::session::Session;
 use step::setup::Setup;
@@ -64,9 +65,9 @@ impl Backend for Simulated {
         let session = session.map_err(|error| BackendError(error.to_string()))?;
         let state = State {
             step: 0,
-            parameters: given.state.parameters.clone(),
-            first_moment: given.state.first_moment.clone(),
-            second_moment: given.state.second_moment.clone(),
+            parameters: Flat::copied(&given.state.parameters),
+            first_moment: Flat::copied(&given.state.first_moment),
+            second_moment: Flat::copied(&given.state.second_moment),
         };
         let coefficients =
             Coefficients::new(FoldKey::from(given.plan.digest()), given.plan.parameter_count());
@@ -88,8 +89,7 @@ impl Rehearsal {
     /// From a run.toml and the files that it names.
     pub fn load(path: &Path) -> Result<Rehearsal, String> {
         let Setup { plan, tokens, state, .. } = Setup::load(path).map_err(|error| error.to_string())?;
-        let State { parameters, first_moment, second_moment, .. } = state;
-        Ok(Rehearsal { plan, tokens, state: snapshot::State { parameters, first_moment, second_moment } })
+        Ok(Rehearsal { plan, tokens, state: copy(&state) })
     }
 }
 
@@ -142,7 +142,7 @@ impl Device for SimulatedDevice<'_> {
     }
 
     fn digest(&mut self, which: Which) -> Result<Digested, BackendError> {
-        let words = match which {
+        let words: &[f32] = match which {
             Which::Node | Which::Reduced => &self.node,
             Which::Arrived => &self.arrived,
             Which::Parameters => &self.state.parameters,
@@ -205,10 +205,13 @@ impl Device for SimulatedDevice<'_> {
     }
 
     fn state(&mut self) -> Result<snapshot::State, BackendError> {
-        Ok(snapshot::State {
-            parameters: self.state.parameters.clone(),
-            first_moment: self.state.first_moment.clone(),
-            second_moment: self.state.second_moment.clone(),
-        })
+        Ok(copy(&self.state))
     }
+}
+
+/// The oracle's state as this crate's.
+fn copy(state: &State) -> snapshot::State {
+    let [parameters, first_moment, second_moment] =
+        [&state.parameters, &state.first_moment, &state.second_moment].map(|words| words.to_vec());
+    snapshot::State { parameters, first_moment, second_moment }
 }

@@ -139,7 +139,12 @@ fn updates_alike(machine: &mut dyn Machine, shapes: &Shapes, plan: &Plan, gradie
     let parameters = painted(count, 3, 110..130);
     let first_moment = painted(count, 4, 90..125);
     let second_moment: Vec<f32> = painted(count, 5, 80..120).iter().map(|word| word.abs()).collect();
-    let mut expected = step::state::State { step: 0, parameters, first_moment, second_moment };
+    let mut expected = step::state::State {
+        step: 0,
+        parameters: parameters.into(),
+        first_moment: first_moment.into(),
+        second_moment: second_moment.into(),
+    };
     let state = State {
         parameters: filled(machine, &expected.parameters),
         first_moment: filled(machine, &expected.first_moment),

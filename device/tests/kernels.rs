@@ -1,6 +1,7 @@
 //! Every kind of operation on an OpenCL device, in both builds and three shapes of launches: the worked examples of
 //! `fixtures/step/operations.json`, and the reference's own results over shapes that go wrong first.
 
+#[path = "../../step/tests/inputs/mod.rs"]
 mod inputs;
 mod machine;
 

@@ -206,6 +206,33 @@ fn a_process_that_is_told_to_stop_finishes_its_step_and_says_how_to_go_on() {
 }
 
 #[test]
+fn a_device_that_has_finished_hands_in_without_the_others_if_they_have_or_it_is_told_to() {
+    let tiny = job();
+    let whole = all_in_one(&tiny, 2, &[]);
+    for told in [false, true] {
+        // Device 0 cannot put its receipt in its place and is left with its work.
+        std::fs::create_dir_all(tiny.path("out/receipt-0.cose/in-the-way")).unwrap();
+        std::fs::create_dir_all(tiny.path("out/work/rank-0")).unwrap();
+        let children = (0..2).map(|rank| (rank, command(&tiny, "out", 2, Some(rank), &[]).spawn().unwrap()));
+        let codes = end(children.collect()).into_iter().map(|(_, output)| output.status.code());
+        assert_eq!(codes.collect::<Vec<_>>(), [Some(2), Some(0)]);
+        std::fs::remove_dir_all(tiny.path("out/receipt-0.cose")).unwrap();
+        let mut more = vec![];
+        if told {
+            // As on another machine, where device 0 does not see that device 1 has handed in.
+            std::fs::rename(tiny.path("out/receipt-1.cose"), tiny.path("elsewhere")).unwrap();
+            more.push("--hand-in");
+        }
+        expect_done(vec![(0, command(&tiny, "out", 2, Some(0), &more).spawn().unwrap())]);
+        if told {
+            std::fs::rename(tiny.path("elsewhere"), tiny.path("out/receipt-1.cose")).unwrap();
+        }
+        assert_eq!(judged(&tiny.path("out")), judged(&whole));
+        std::fs::remove_dir_all(tiny.path("out")).unwrap();
+    }
+}
+
+#[test]
 fn flags_of_processes_go_together() {
     let tiny = job();
     let refuse = |more: &[&str], message: &str| {

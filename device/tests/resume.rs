@@ -285,16 +285,16 @@ fn a_run_that_was_ended_while_it_handed_in_hands_in_the_same() {
 fn a_snapshot_has_the_bytes_that_the_oracle_writes() {
     let tiny = Tiny::new();
     let mine = device::snapshot::State {
-        parameters: tiny.state.parameters.clone(),
+        parameters: tiny.state.parameters.to_vec(),
         first_moment: tiny.state.parameters.iter().map(|word| word * 0.5).collect(),
         second_moment: tiny.state.parameters.iter().map(|word| word * word).collect(),
     };
     for step in [0, 7, 1_000_000] {
         let theirs = step::state::State {
             step,
-            parameters: mine.parameters[..].into(),
-            first_moment: mine.first_moment[..].into(),
-            second_moment: mine.second_moment[..].into(),
+            parameters: mine.parameters.to_vec().into(),
+            first_moment: mine.first_moment.to_vec().into(),
+            second_moment: mine.second_moment.to_vec().into(),
         };
         let path = tiny.path("theirs.safetensors");
         step::snapshot::write(&path, &tiny.plan.parameters, &theirs).unwrap();

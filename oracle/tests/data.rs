@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use step::order::{Order, inputs_and_targets};
 use step::setup::Data;
-use verify::window::{Sequence, WindowError, check};
+use verify::window::{Sequence, WindowError, check, chunks_of};
 
 /// A folder that the command runs in.
 struct Shop(tempfile::TempDir);
@@ -209,6 +209,21 @@ fn a_proof_is_checked_with_the_plan_alone_and_no_flip_passes() {
     shop.run("data verify --plan none.cbor --proof cut.cbor").expect_code(2).expect_text("none.cbor");
 }
 
+/// The last target of such a window is the first token of the next chunk.
+#[test]
+fn a_window_that_ends_with_its_chunk_needs_the_next_one() {
+    assert_eq!(chunks_of(&[62], 16).into_iter().collect::<Vec<_>>(), [0]);
+    assert_eq!(chunks_of(&[63], 16).into_iter().collect::<Vec<_>>(), [0, 1]);
+    let (_shop, data) = shop([1000, 700, 3001]);
+    let (step, leaf) = find(&data, |window| (window + 1) * 16 % 1024 == 0);
+    let windows = windows_of(&data.plan, step, leaf);
+    let proof = prove(&data.plan, &data.stream.tokens, step, leaf, windows.clone()).unwrap();
+    for (sequence, window) in checked(&proof, &data.plan).unwrap().into_iter().zip(windows) {
+        let first = window as usize * 16;
+        assert_eq!(sequence.targets, data.stream.tokens[first + 1..=first + 16]);
+    }
+}
+
 /// Each check of docs/spec/window.md, failing alone.
 #[test]
 fn every_check_of_a_proof_can_fail() {
@@ -232,6 +247,8 @@ fn every_check_of_a_proof_can_fail() {
     assert!(matches!(refused(&|proof| proof.windows.truncate(1)), WindowError::Window { sequence: 1, .. }));
     assert!(matches!(refused(&|proof| proof.root[31] ^= 1), WindowError::Root { .. }));
     assert!(matches!(refused(&|proof| drop(proof.chunks.remove(0))), WindowError::Chunks { .. }));
+    let more = refused(&|proof| proof.chunks.push(proof.chunks[0].clone()));
+    assert!(matches!(more, WindowError::Chunks { .. }));
     let last = |proof: &mut WindowProof, change: &dyn Fn(&mut Vec<u8>)| {
         change(&mut proof.chunks.last_mut().unwrap().bytes);
     };
@@ -250,6 +267,16 @@ fn every_check_of_a_proof_can_fail() {
     other.data.seed += 1;
     let moved = WindowProof { plan: other.digest(), ..good.clone() };
     assert!(matches!(checked(&moved, &other), Err(WindowError::Window { .. })));
+}
+
+/// As many chunks as a proof holds, and one more: told before a byte of the data is looked at.
+#[test]
+fn a_leaf_over_too_many_chunks_has_no_proof() {
+    let (_shop, data) = shop([1000, 700, 3001]);
+    let apart = |chunks: u64| (0..chunks).map(|chunk| chunk * 64).collect::<Vec<_>>();
+    assert_eq!(chunks_of(&apart(8193), 16).len(), 8193);
+    let refused = prove(&data.plan, &[], 0, 0, apart(8193)).unwrap_err().to_string();
+    assert!(refused.ends_with("lie in 8193 chunks of 1024 tokens, a proof holds at most 8192"), "{refused}");
 }
 
 #[test]

@@ -36,6 +36,8 @@ fn taps_are_told_one_by_one_with_their_totals() {
     let taps = plan["taps"].as_array().unwrap();
     assert_eq!(taps.len() as u64, plan["taps_per_leaf"].as_u64().unwrap());
     assert_eq!((&taps[0]["tensor"], &taps[0]["bytes"]), (&"tokens".into(), &48.into()));
+    // 12 rows by all weights, forward and twice backward, and 78 pairs by 24 channels seven times; two leaves.
+    assert_eq!(plan["macs_per_step"], 2 * (3 * 12 * (24 * (72 + 24 + 2 * 96) + 256 * 24) + 7 * 78 * 24));
     assert!(taps.iter().enumerate().all(|(number, tap)| tap["tap"] == number));
     let text = shop.done("plan --run run.toml --operations");
     assert!(text.contains("needed in operations") && text.contains("bytes of folds"), "{text}");
@@ -85,4 +87,25 @@ fn weights_go_out_of_a_snapshot_and_into_another_run() {
     shop.write_run(TINY, "snapshot = \"model.safetensors\"");
     let said = shop.refused("plan --run run.toml");
     assert!(said.contains("expected tensor \"adamw.m.transformer.wte.weight\", found none"), "{said}");
+}
+
+#[test]
+fn a_run_that_is_invalid_before_the_first_step_asked_for_is_refused() {
+    let shop = Shop::open(TINY, "seed = 3");
+    shop.done("predict --run run.toml --steps 0..1 --key p.key --out out");
+    shop.done("weights --run run.toml --snapshot out/job/initial.safetensors --out model.safetensors");
+    // The square of such a word is beyond f32.
+    let mut weights = shop.read("model.safetensors");
+    let start = 8 + u64::from_le_bytes(*weights.first_chunk().unwrap()) as usize;
+    weights[start..].chunks_exact_mut(4).for_each(|word| word.copy_from_slice(&1e38_f32.to_le_bytes()));
+    std::fs::write(shop.path("model.safetensors"), weights).unwrap();
+    shop.write_run(TINY, "weights = \"model.safetensors\"");
+    let said = shop.refused("predict --run run.toml --steps 1..2 --key p.key --out later");
+    assert!(
+        said.contains("step 0 is invalid (") && said.contains("before the first step asked for"),
+        "{said}"
+    );
+    assert!(!shop.path("later/prediction/prediction.cose").exists());
+    let said = shop.done("predict --run run.toml --steps 0..2 --key p.key --out first");
+    assert!(said.contains("; the prediction ends there"), "{said}");
 }

@@ -100,7 +100,38 @@ fn a_thousand_steps_are_few_files() {
     assert_eq!(count("prediction/steps/"), 4);
     assert_eq!(count("prediction/snapshots/"), 8);
     // What `oracle plan` says of the disk is what is there.
+    assert_eq!(plan["snapshots"], 4);
     let found: u64 = files.iter().map(|name| shop.path("out").join(name).metadata().unwrap().len()).sum();
     let told = plan["disk_bytes"].as_u64().unwrap();
     assert!(found.abs_diff(told) * 10 <= found, "told {told} bytes, found {found}");
+}
+
+#[test]
+fn a_folder_that_holds_something_else_than_was_computed_is_told() {
+    let shop = Shop::open(TINY, "seed = 3");
+    let predict = "predict --run run.toml --steps 0..3 --out out --key";
+    shop.done(&format!("{predict} p.key"));
+    let said = shop.refused(&format!("{predict} q.key"));
+    assert!(said.contains("this run signed by"), "{said}");
+    // A prediction of another key beside a run of this one.
+    shop.done("predict --run run.toml --steps 0..3 --out other --key q.key");
+    let own = shop.read("out/prediction/prediction.cose");
+    let put = |bytes: &[u8]| std::fs::write(shop.path("out/prediction/prediction.cose"), bytes).unwrap();
+    put(&shop.read("other/prediction/prediction.cose"));
+    assert!(shop.refused(&format!("{predict} p.key")).contains("steps 0..3 by "));
+    put(&own);
+    // Under another salt the same records have another seal.
+    let salt = shop.read("out/prediction/salt");
+    std::fs::write(shop.path("out/prediction/salt"), format!("{}\n", "0".repeat(64))).unwrap();
+    let said = shop.refused(&format!("{predict} p.key"));
+    assert!(said.contains("seals other records than those in its folder"), "{said}");
+    std::fs::write(shop.path("out/prediction/salt"), salt).unwrap();
+    // No snapshot is whole, and the first state is another.
+    for file in ["prediction/snapshots/step-000003.safetensors", "job/initial.safetensors"] {
+        let mut bytes = shop.read(&format!("out/{file}"));
+        *bytes.last_mut().unwrap() ^= 1;
+        std::fs::write(shop.path(&format!("out/{file}")), bytes).unwrap();
+    }
+    let said = shop.refused(&format!("{predict} p.key"));
+    assert!(said.contains("initial.safetensors: expected state "), "{said}");
 }

@@ -64,6 +64,18 @@ pub struct Flat {
 }
 
 impl Flat {
+    /// `words` words of +0, of no pool.
+    pub fn zeros(words: usize) -> Flat {
+        Flat { block: Some(Block::new(words)), words, home: None }
+    }
+
+    /// The same words on pages of their own.
+    pub fn copied(words: &[f32]) -> Flat {
+        let mut flat = Flat::zeros(words.len());
+        flat.copy_from_slice(words);
+        flat
+    }
+
     /// The words as a vector.
     pub fn into_vec(mut self) -> Vec<f32> {
         match self.block.take() {
@@ -106,7 +118,13 @@ impl From<Vec<f32>> for Flat {
 
 impl Clone for Flat {
     fn clone(&self) -> Flat {
-        self.to_vec().into()
+        Flat::copied(self)
+    }
+}
+
+impl PartialEq for Flat {
+    fn eq(&self, other: &Flat) -> bool {
+        self[..] == other[..]
     }
 }
 

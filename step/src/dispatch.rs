@@ -212,7 +212,7 @@ dispatch! {
     loops residual::scale_in_place(x: &mut [f32], factor: f32);
     vectors clip::square_sum_chunk(x: &[f32], columns: usize) -> f32;
     vectors clip::scaled_square_sum_chunk(x: &mut [f32], columns: usize, factor: f32) -> f32;
-    loops adamw::adamw(
+    vectors adamw::adamw(
         constants: adamw::AdamwConstants, scale: f32, gradient: &[f32],
         p: &mut [f32], m: &mut [f32], v: &mut [f32]
     );

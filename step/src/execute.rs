@@ -7,11 +7,13 @@
 use crate::buffer::{Flat, Pool};
 use crate::checksum::{FoldTables, Folded};
 use crate::dispatch::Backend;
+use crate::kernels;
 use crate::memory::Layout;
 use crate::number::elementary::NAN_BITS;
-use crate::operation::{Call, Input};
+use crate::operation::{Call, Input, Manner};
 use crate::reference::loss::mean_loss;
-use crate::state::spans;
+use crate::state::{columns, spans};
+use crate::tied;
 use schemas::checksum::Dtype;
 use schemas::fold::Fold;
 use schemas::plan::{Kind, Operand, Operation, Plan, Table};
@@ -26,8 +28,8 @@ pub type Hook<'h> = &'h mut dyn FnMut(usize, &mut [f32]);
 pub enum Recording<'r> {
     /// A fold of every tap, after the hook has seen it.
     Taps(&'r FoldTables, Hook<'r>),
-    /// Nothing: the hook sees every tap, and only loss and gradient stay, as in a program that trains.
-    Nothing(Hook<'r>),
+    /// Nothing: only loss and gradient stay, as in a program that trains. Told the index of each tap when it is done.
+    Nothing(&'r mut dyn FnMut(usize)),
 }
 
 /// What one leaf computed.
@@ -41,6 +43,9 @@ pub struct Leaf {
     pub loss: f32,
     /// The flat gradient, [P]; none if the leaf was not finite.
     pub gradient: Option<Flat>,
+    /// The sum of squares of each parameter's gradient, taken while it was near: only of a leaf that
+    /// is a whole step, where nothing is recorded.
+    pub square_sums: Vec<f32>,
     /// The first tap with a NaN or an infinity; what is not recorded is not looked at.
     pub non_finite: Option<usize>,
 }
@@ -71,13 +76,18 @@ struct Placed {
     gradients: Vec<Range<usize>>,
     inputs: Vec<Place>,
     outputs: Vec<Place>,
+    manner: Manner,
+    /// Outputs that are a parameter's gradient, whole once this operation is done: which output, which parameter.
+    finished: Vec<(usize, usize)>,
 }
 
 /// A plan made ready to walk, with the buffers to walk it in.
 pub struct Executor<'a> {
     plan: &'a Plan,
     backend: Backend,
-    placed: Vec<Placed>,
+    recorded: Vec<Placed>,
+    /// The same where nothing is recorded.
+    unrecorded: Vec<Placed>,
     /// The plan's constant tensors.
     tables: Vec<Vec<f32>>,
     tensors: Arc<Pool>,
@@ -91,12 +101,17 @@ impl<'a> Executor<'a> {
         let spans = spans(&plan.parameters);
         let windows: Vec<usize> =
             (0..plan.tensors.len()).filter(|tensor| plan.tensors[*tensor].dtype == Dtype::U32).collect();
-        let placed = plan.operations.iter().map(|operation| place(operation, layout, &spans, &windows));
+        let placed = |(operation, manner): (Operation, Manner)| {
+            let placed = place(&operation, layout, &spans, &windows);
+            Placed { manner, finished: finished(&operation, manner), ..placed }
+        };
+        let whole = plan.operations.iter().map(|operation| (operation.clone(), Manner::Whole));
         let values = |table: &Table| table.words.iter().map(|word| f32::from_bits(*word)).collect();
         Executor {
             plan,
             backend,
-            placed: placed.collect(),
+            recorded: whole.map(placed).collect(),
+            unrecorded: tied::unrecorded(plan).into_iter().map(placed).collect(),
             tables: plan.tables.iter().map(values).collect(),
             tensors: Pool::new(layout.words),
             gradients: Pool::new(plan.parameter_count() as usize),
@@ -119,8 +134,18 @@ impl<'a> Executor<'a> {
         mut recording: Recording,
     ) -> Leaf {
         let (mut tensors, mut gradient) = (self.tensors.take(), self.gradients.take());
-        let mut leaf = Leaf { folds: vec![], taps: 0, loss: 0.0, gradient: None, non_finite: None };
-        for (operation, placed) in self.plan.operations.iter().zip(&self.placed) {
+        let mut leaf =
+            Leaf { folds: vec![], taps: 0, loss: 0.0, gradient: None, square_sums: vec![], non_finite: None };
+        let walk = match recording {
+            Recording::Taps(..) => &self.recorded,
+            Recording::Nothing(_) => {
+                if self.plan.leaves == 1 {
+                    leaf.square_sums.resize(self.plan.parameters.len(), 0.0);
+                }
+                &self.unrecorded
+            }
+        };
+        for (operation, placed) in self.plan.operations.iter().zip(walk) {
             let mut tensors = cells(&mut tensors, &placed.tensors);
             let mut gradients = cells(&mut gradient, &placed.gradients);
             let mut outputs: Vec<&mut [f32]> = Vec::with_capacity(placed.outputs.len());
@@ -135,7 +160,8 @@ impl<'a> Executor<'a> {
                 });
             }
             if self.poisoned {
-                outputs.iter_mut().for_each(|output| output.fill(f32::from_bits(0xffff_dead)));
+                let kept = usize::from(matches!(placed.manner, Manner::Onto | Manner::There));
+                outputs.iter_mut().skip(kept).for_each(|output| output.fill(f32::from_bits(0xffff_dead)));
             }
             if operation.kind != Kind::Window {
                 let input = |place: &Place| match place {
@@ -152,7 +178,7 @@ impl<'a> Executor<'a> {
                     inputs: placed.inputs.iter().map(input).collect(),
                     constants: &operation.constants,
                 };
-                call.run(operation.kind, &mut outputs);
+                call.run_as(placed.manner, operation.kind, &mut outputs);
             }
             if let Some(tap) =
                 record(&mut recording, &placed.outputs, [tokens, targets], &mut outputs, &mut leaf)
@@ -160,6 +186,13 @@ impl<'a> Executor<'a> {
                 leaf.loss = f32::from_bits(NAN_BITS);
                 leaf.non_finite = Some(tap);
                 return leaf;
+            }
+            if !leaf.square_sums.is_empty() {
+                for (output, parameter) in &placed.finished {
+                    let columns = columns(&self.plan.parameters[*parameter]);
+                    leaf.square_sums[*parameter] =
+                        kernels::square_sum(self.backend, outputs[*output], columns);
+                }
             }
             if operation.kind == Kind::CrossEntropy {
                 leaf.loss = mean_loss(outputs[0], f32::from_bits(self.plan.update.inverse_rows));
@@ -194,7 +227,7 @@ fn record(
         let folded = match (&mut *recording, integers) {
             (Recording::Nothing(_), Some(_)) => continue,
             (Recording::Nothing(hook), None) => {
-                hook(tap, computed.next().expect(ONE_BUFFER));
+                hook(tap);
                 continue;
             }
             (Recording::Taps(tables, _), Some(words)) => {
@@ -212,6 +245,16 @@ fn record(
         }
     }
     None
+}
+
+/// The gradients that are whole once `operation` is done in the manner given.
+fn finished(operation: &Operation, manner: Manner) -> Vec<(usize, usize)> {
+    let unfinished = usize::from(matches!(manner, Manner::PlusZero | Manner::Onto));
+    let gradient = |(output, operand): (usize, &Operand)| match operand {
+        Operand::Gradient(parameter) => Some((output, *parameter)),
+        _ => None,
+    };
+    operation.outputs.iter().enumerate().skip(unfinished).filter_map(gradient).collect()
 }
 
 const ONE_BUFFER: &str = "execute: one buffer for each f32 output";

@@ -41,11 +41,14 @@ fn normal(seed: u64, tensor: u32, elements: u64, stddev: f64) -> impl IndexedPar
     // IEEE.
     let factor = (stddev / (8.0 * 4_294_967_295.0_f64 / 12.0).sqrt()) as f32;
     let key = key_of_seed(seed);
-    (0..elements as usize).into_par_iter().map(move |i| {
-        let words = philox4x32_10([i as u32, (i as u64 >> 32) as u32, tensor, COUNTER_DOMAIN], key);
-        let sum: u32 = words.iter().map(|word| (word & 0xffff) + (word >> 16)).sum();
-        (sum as i32 - HALVES_MEAN) as f32 * factor
-    })
+    (0..elements as usize).into_par_iter().map(move |i| centred(key, tensor, i as u64) as f32 * factor)
+}
+
+/// The sum of eight halves for element `i` of a tensor, less its mean.
+fn centred(key: [u32; 2], tensor: u32, i: u64) -> i32 {
+    let words = philox4x32_10([i as u32, (i >> 32) as u32, tensor, COUNTER_DOMAIN], key);
+    let sum: u32 = words.iter().map(|word| (word & 0xffff) + (word >> 16)).sum();
+    sum as i32 - HALVES_MEAN
 }
 
 #[cfg(test)]
@@ -61,6 +64,14 @@ mod tests {
         assert!((square.sqrt() - 0.02).abs() < 1e-4, "{}", square.sqrt());
     }
 
+    /// The variance is of numbers below 2^16, not of all between 0 and 1: with this spread an f32 shows it.
+    #[test]
+    fn the_factor_is_the_one_of_the_page() {
+        let value = normal(1, 1, 1, 0.01011).collect::<Vec<f32>>()[0];
+        let factor = f32::from_bits(0x344a_de97);
+        assert_eq!(value.to_bits(), (centred(key_of_seed(1), 1, 0) as f32 * factor).to_bits());
+    }
+
     #[test]
     fn seed_tensor_and_index_each_change_a_value() {
         let first = |seed, tensor| normal(seed, tensor, 2, 1.0).collect::<Vec<f32>>();
@@ -68,5 +79,7 @@ mod tests {
         assert_ne!(base[0].to_bits(), base[1].to_bits());
         assert_ne!(base, first(1 << 32 | 1, 1));
         assert_ne!(base, first(1, 2));
+        let key = key_of_seed(1);
+        assert_ne!(centred(key, 1, 1 << 32), centred(key, 1, 0), "a tensor may be longer than 2^32");
     }
 }

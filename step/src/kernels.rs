@@ -12,6 +12,7 @@ mod matmul;
 mod norm;
 mod peak;
 mod rope;
+mod squares;
 mod swiglu;
 
 pub use attention::{
@@ -19,17 +20,16 @@ pub use attention::{
     grouped_attention_forward,
 };
 pub use columns::{
-    column_sums, embedding_backward_tokens, layernorm_backward_parameters, rmsnorm_backward_gain,
+    column_sums, embedding_backward_onto, embedding_backward_tokens, layernorm_backward_parameters,
+    rmsnorm_backward_gain,
 };
-pub use elements::{
-    adamw, add, add_in_place, gelu_backward_input, gelu_forward, scale_in_place, scaled_square_sums, sgd,
-    square_sums,
-};
+pub use elements::{adamw, add, add_in_place, gelu_backward_input, gelu_forward, scale_in_place, sgd};
 pub use loss::{cross_entropy_backward, cross_entropy_forward};
-pub use matmul::{linear, matmul};
+pub use matmul::{linear, matmul, matmul_with_bias};
 pub use norm::{layernorm_backward_input, layernorm_forward, rmsnorm_backward_input, rmsnorm_forward};
 pub use peak::fma_peak;
 pub use rope::{rope_backward, rope_forward};
+pub use squares::{scaled_square_sums, square_sum, square_sums};
 pub use swiglu::{swiglu_backward, swiglu_forward};
 
 /// Words of a row-wise operation done by one task, at least one row.

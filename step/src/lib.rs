@@ -31,6 +31,7 @@ pub mod buffer;
 pub mod execute;
 pub mod memory;
 pub mod operation;
+pub mod tied;
 
 // What is said of tensors, and the tensors that last.
 pub mod checksum;

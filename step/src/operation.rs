@@ -17,6 +17,20 @@ pub enum Input<'a> {
     U32(&'a [u32]),
 }
 
+/// How an operation writes its outputs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Manner {
+    /// Every word, whatever was there.
+    #[default]
+    Whole,
+    /// Every word, and +0 added to it.
+    PlusZero,
+    /// The first output is added to what is there; the others are written.
+    Onto,
+    /// Not at all: what is there is the output.
+    There,
+}
+
 /// Inputs, constants and dimensions of one operation.
 pub struct Call<'a> {
     /// What runs it.
@@ -58,6 +72,21 @@ impl<'a> Call<'a> {
             kv_heads: kv_heads as usize,
             head_size: d.head_size as usize,
             scale: self.constant(0),
+        }
+    }
+
+    /// Runs an operation of `kind` in the manner given; `outputs` are of the right lengths.
+    pub fn run_as(&self, manner: Manner, kind: Kind, outputs: &mut [&mut [f32]]) {
+        match (manner, kind, outputs) {
+            (Manner::Whole, kind, outputs) => self.run(kind, outputs),
+            (Manner::There, ..) => {}
+            (Manner::PlusZero, Kind::ProjectBackwardWeight, [out]) => self.project_weight(true, out),
+            (Manner::Onto, Kind::TokenEmbeddingBackward, [table]) => self.embedding_onto(table),
+            (Manner::Onto, Kind::EmbeddingBackward, [table, d_wpe]) => {
+                self.embedding_onto(table);
+                self.embedding_positions(d_wpe);
+            }
+            (manner, kind, _) => panic!("operation: {kind:?} has no manner {manner:?}"),
         }
     }
 
@@ -184,25 +213,42 @@ impl<'a> Call<'a> {
             (Kind::EmbeddingBackward, [d_wte, d_wpe]) => {
                 let (tokens, d_x) = (self.u32(0), self.f32(1));
                 kernels::embedding_backward_tokens(backend, tokens, d_x, channels, d_wte);
-                dispatch::embedding_backward_positions(backend, d_x, d.time as usize, channels, d_wpe);
+                self.embedding_positions(d_wpe);
             }
             (kind, outputs) => panic!("operation: {kind:?} does not have {} outputs", outputs.len()),
         }
     }
 
+    fn embedding_onto(&self, table: &mut [f32]) {
+        let channels = self.dimensions.channels as usize;
+        kernels::embedding_backward_onto(self.backend, self.u32(0), self.f32(1), channels, table);
+    }
+
+    fn embedding_positions(&self, d_wpe: &mut [f32]) {
+        let (times, channels) = (self.dimensions.time as usize, self.dimensions.channels as usize);
+        dispatch::embedding_backward_positions(self.backend, self.f32(1), times, channels, d_wpe);
+    }
+
     /// Gradients of x . w^T, with w [O, I].
     fn project(&self, kind: Kind, out: &mut [f32]) {
-        let (backend, rows, d_y) = (self.backend, self.dimensions.rows() as usize, self.f32(0));
-        let outputs = d_y.len() / rows;
-        if kind == Kind::ProjectBackwardInput {
-            let inputs = out.len() / rows;
-            let weight = View::rows(self.f32(1), inputs);
-            kernels::matmul(backend, View::rows(d_y, outputs), weight, outputs, inputs, out);
-        } else {
-            let x = self.f32(1);
-            let inputs = x.len() / rows;
-            let d_y = View::transposed(d_y, outputs);
-            kernels::matmul(backend, d_y, View::rows(x, inputs), rows, inputs, out);
+        if kind == Kind::ProjectBackwardWeight {
+            return self.project_weight(false, out);
+        }
+        let (rows, d_y) = (self.dimensions.rows() as usize, self.f32(0));
+        let (inputs, outputs) = (out.len() / rows, d_y.len() / rows);
+        let weight = View::rows(self.f32(1), inputs);
+        kernels::matmul(self.backend, View::rows(d_y, outputs), weight, outputs, inputs, out);
+    }
+
+    /// Gradient by the weight of x . w^T, with +0 added or not.
+    fn project_weight(&self, plus_zero: bool, out: &mut [f32]) {
+        let (backend, rows, d_y, x) =
+            (self.backend, self.dimensions.rows() as usize, self.f32(0), self.f32(1));
+        let (inputs, outputs) = (x.len() / rows, d_y.len() / rows);
+        let (d_y, x) = (View::transposed(d_y, outputs), View::rows(x, inputs));
+        match plus_zero {
+            true => kernels::matmul_with_bias(backend, d_y, x, rows, &vec![0.0; inputs], out),
+            false => kernels::matmul(backend, d_y, x, rows, inputs, out),
         }
     }
 

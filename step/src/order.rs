@@ -164,5 +164,10 @@ mod tests {
     fn the_order_has_not_moved() {
         let order = Order::new(10 * 4 + 1, 4, 42).unwrap();
         assert_eq!(epoch(&order, 0), [0, 5, 4, 9, 1, 2, 6, 3, 7, 8]);
+        assert_eq!(epoch(&order, 1), [1, 5, 7, 6, 4, 8, 2, 9, 3, 0]);
+        assert_eq!(epoch(&order, (1 << 33) + 1), [8, 0, 6, 7, 4, 9, 3, 5, 1, 2]);
+        // As many windows as four bits number: no bit more.
+        let order = Order::new(16 * 4 + 1, 4, 42).unwrap();
+        assert_eq!(epoch(&order, 0), [0, 5, 12, 9, 1, 2, 11, 3, 15, 13, 14, 6, 4, 10, 8, 7]);
     }
 }

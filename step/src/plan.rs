@@ -130,7 +130,6 @@ fn check_sizes(d: &Dimensions) -> Result<(), PlanError> {
         ("logits", n * wide(d.vocabulary)),
         ("qkv", n * 3 * a),
         ("mlp", n * wide(d.inner)),
-        ("attention.max", n * wide(d.heads)),
         ("all parameters", all),
     ];
     match sizes.into_iter().find(|(_, elements)| *elements > wide(ELEMENTS_MAX)) {

@@ -146,31 +146,35 @@ impl<'a> Session<'a> {
     /// Runs the state's next step as `step` does, bit for bit, and records nothing: no folds, no checksums, and no look
     /// for what is not finite. For telling what recording costs.
     pub fn step_unrecorded(&self, state: &mut State) -> Result<Unrecorded, SessionError> {
-        self.step_unrecorded_with(state, &|_, _, _| ())
+        self.step_unrecorded_with(state, &|_, _| ())
     }
 
-    /// As `step_unrecorded`, with a hook on every f32 output: (leaf, tap, words).
+    /// As `step_unrecorded`, and tells of each f32 output that is done: (leaf, tap).
     pub fn step_unrecorded_with(
         &self,
         state: &mut State,
-        hook: StepHook,
+        done: &(dyn Fn(u64, usize) + Sync),
     ) -> Result<Unrecorded, SessionError> {
         self.check_state(state)?;
         Ok(rayon::scope(|_| {
-            let mut losses = Vec::new();
+            let (mut losses, mut square_sums) = (Vec::new(), Vec::new());
             let mut tree = Accumulator::new(self.backend, 0..self.plan.leaves);
             for group in self.groups() {
                 let run = |leaf: u64| {
-                    let mut hook = |tap, words: &mut [f32]| hook(leaf, tap, words);
-                    self.run(state.step, leaf, &state.parameters, Recording::Nothing(&mut hook))
+                    let mut done = |tap| done(leaf, tap);
+                    self.run(state.step, leaf, &state.parameters, Recording::Nothing(&mut done))
                 };
                 for leaf in side_by_side(group, run) {
                     losses.push(leaf.loss.to_bits());
+                    square_sums = leaf.square_sums;
                     tree.push(leaf.gradient.expect("session: unrecorded leaves run to the end"), |_, _| ());
                 }
             }
             let mut gradient = tree.finish();
-            let norm = update::reduce(self.backend, self.plan, &mut gradient);
+            let norm = match self.plan.leaves == 1 && update::root_is_reduced(self.plan) {
+                true => update::norm_of(&square_sums),
+                false => update::reduce(self.backend, self.plan, &mut gradient),
+            };
             update::apply_with_norm(self.backend, self.plan, &gradient, norm, state);
             Unrecorded { losses, norm: norm.to_bits() }
         }))
@@ -225,8 +229,7 @@ impl<'a> Session<'a> {
         let number = state.step;
         let root = nodes.last().expect("session: the root is a meeting node");
         let norm = update::reduce(self.backend, self.plan, &mut gradient);
-        let reduced = match self.plan.update.inverse_leaves == 1.0_f32.to_bits() {
-            // A product with 1 is the other factor, bit for bit (a NaN stays a NaN, and all are one word here).
+        let reduced = match update::root_is_reduced(self.plan) {
             true => *root,
             false => self.sum(&gradient),
         };
@@ -300,7 +303,7 @@ impl<'a> Session<'a> {
 
     fn check_state(&self, state: &State) -> Result<(), SessionError> {
         let expected = self.plan.parameter_count();
-        let found = [&state.parameters, &state.first_moment, &state.second_moment].map(Vec::len);
+        let found = [&state.parameters, &state.first_moment, &state.second_moment].map(|part| part.len());
         if found.iter().any(|found| *found as u64 != expected) {
             return Err(SessionError::StateSize { expected, found });
         }

@@ -3,7 +3,8 @@
 //! A kernel here is generic over [`vector::Vector`] and gives the bits of its namesake in
 //! [`reference`](mod@crate::reference), which is the definition: lanes are independent outputs (or the lanes that
 //! `warp32` itself names), never parts of one sum. Operations on single elements have no order to keep and no file
-//! here: `dispatch` compiles the reference's own loop for each instruction set.
+//! here, but for AdamW, which is the speed of memory: `dispatch` compiles the reference's own loop for each
+//! instruction set.
 
 // Loops count with the letters of the Order lines of the reference, so that the two can be read side by side.
 #![allow(clippy::needless_range_loop)]
@@ -18,6 +19,7 @@ pub mod avx512;
 pub mod neon;
 pub mod scalar;
 
+pub mod adamw;
 pub mod attention;
 pub mod clip;
 pub mod matmul;

@@ -8,6 +8,7 @@ pub(crate) mod header;
 mod map;
 pub(crate) mod words;
 
+use crate::buffer::Flat;
 use crate::state::{State, words_of};
 use schemas::plan::Parameter;
 use std::fs::File;
@@ -92,6 +93,9 @@ pub enum WrongSnapshot {
         /// What the file holds.
         found: u64,
     },
+    /// Another format than is written, or none.
+    #[error("expected format \"pt\" in the metadata, found {0:?}")]
+    Format(Option<String>),
     /// No step, or not a number.
     #[error("expected a step number in the metadata, found {0:?}")]
     Step(Option<String>),
@@ -209,6 +213,8 @@ fn read_whole(
         return Err(WrongSnapshot::Length { expected, found: body.bytes });
     }
     let source = source(file);
-    let part = |number: u64| source.words(body.start + number * 4 * words as u64, words);
+    let part = |number: u64| -> Result<Flat, WrongSnapshot> {
+        Ok(Flat::copied(&source.words(body.start + number * 4 * words as u64, words)?))
+    };
     Ok(State { step, parameters: part(0)?, first_moment: part(1)?, second_moment: part(2)? })
 }

@@ -5,7 +5,7 @@ use crate::kernels;
 use crate::reference::adamw::AdamwConstants;
 use crate::reference::clip::{ascending_sum, clip_scale};
 use crate::reference::sgd::SgdConstants;
-use crate::state::{State, spans};
+use crate::state::{State, columns, spans};
 use schemas::plan::{Plan, Rule};
 use std::ops::Range;
 
@@ -13,31 +13,36 @@ use std::ops::Range;
 /// norm, since that needs the same pass over memory.
 pub fn reduce(backend: Backend, plan: &Plan, root: &mut [f32]) -> f32 {
     let factor = f32::from_bits(plan.update.inverse_leaves);
-    if factor == 1.0 {
-        // A product with 1 is the other factor, bit for bit (a NaN stays one).
+    if root_is_reduced(plan) {
         return global_norm(backend, plan, root);
     }
     let mut rest = root;
     let mut tensors = Vec::with_capacity(plan.parameters.len());
     for (index, span) in spans(&plan.parameters).into_iter().enumerate() {
         let (tensor, after) = std::mem::take(&mut rest).split_at_mut(span.len());
-        tensors.push((tensor, columns(plan, index)));
+        tensors.push((tensor, columns(&plan.parameters[index])));
         rest = after;
     }
-    ascending_sum(&kernels::scaled_square_sums(backend, tensors, factor)).sqrt()
-}
-
-/// Words of a row of parameter `index`; a tensor with one dimension is one row.
-fn columns(plan: &Plan, index: usize) -> usize {
-    *plan.parameters[index].shape.last().expect("update: a parameter has dimensions") as usize
+    norm_of(&kernels::scaled_square_sums(backend, tensors, factor))
 }
 
 /// The global norm of a flat gradient: per tensor in registered order, then over tensors ascending, then the
 /// root.
 pub fn global_norm(backend: Backend, plan: &Plan, gradient: &[f32]) -> f32 {
-    let tensor = |(index, span): (usize, Range<usize>)| (&gradient[span], columns(plan, index));
+    let tensor = |(index, span): (usize, Range<usize>)| (&gradient[span], columns(&plan.parameters[index]));
     let tensors: Vec<(&[f32], usize)> = spans(&plan.parameters).into_iter().enumerate().map(tensor).collect();
-    ascending_sum(&kernels::square_sums(backend, &tensors)).sqrt()
+    norm_of(&kernels::square_sums(backend, &tensors))
+}
+
+/// Whether the tree's root is the reduced gradient, bit for bit: a product with 1 is the other factor, and a NaN stays
+/// one.
+pub fn root_is_reduced(plan: &Plan) -> bool {
+    plan.update.inverse_leaves == 1.0_f32.to_bits()
+}
+
+/// The global norm of a gradient from the sums of squares of its tensors.
+pub fn norm_of(square_sums: &[f32]) -> f32 {
+    ascending_sum(square_sums).sqrt()
 }
 
 /// Clips and applies a reduced gradient to the state, which moves to the next step. Returns the norm before

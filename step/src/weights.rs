@@ -42,7 +42,7 @@ pub enum WrongWeights {
     #[error(transparent)]
     File(#[from] WrongSnapshot),
     /// A tensor under two names.
-    #[error("expected tensor {0:?} once, found it with and without its prefix")]
+    #[error("expected tensor {0:?} once, found it twice (with and without its prefix is twice)")]
     Twice(String),
     /// A tensor with another dtype.
     #[error("tensor {name:?}: expected dtype F32, F16 or BF16, found {found}")]
@@ -146,8 +146,8 @@ fn check_places(tensors: &[(String, Entry)], bytes: u64) -> Result<(), WrongWeig
             entry.shape.iter().try_fold(1_u64, |product, dimension| product.checked_mul(*dimension));
         let expected = width(&entry.dtype).and_then(|width| elements?.checked_mul(width)?.checked_add(at));
         // Of a dtype that is not known here the length cannot be told; if it holds weights it is refused later.
-        let expected = if width(&entry.dtype).is_some() { expected.unwrap_or(u64::MAX) } else { end };
-        if first != at || end != expected || end < first {
+        let expected = if width(&entry.dtype).is_some() { expected.unwrap_or(u64::MAX) } else { end.max(at) };
+        if first != at || end != expected {
             let (name, found) = (name.clone(), entry.data_offsets);
             return Err(WrongSnapshot::Place { name, expected: [at, expected], found }.into());
         }

@@ -48,10 +48,12 @@ fn a_nan_left_in_every_output_before_it_is_computed_changes_no_record() {
 fn a_step_that_is_not_recorded_is_the_same_step() {
     for (plan, tokens) in [run(SMALL), run(ONE_LEAF), llama()] {
         let session = Session::new(&plan, &tokens, Backend::detect()).expect("a session");
+        let mut poisoned = Session::new(&plan, &tokens, Backend::detect()).expect("a session");
+        poisoned.poison();
         let (mut state, mut other) = (first_state(&plan), first_state(&plan));
         for _ in 0..3 {
             let recorded = session.step(&mut state).expect("a step").record;
-            let plain = session.step_unrecorded(&mut other).expect("a step");
+            let plain = poisoned.step_unrecorded(&mut other).expect("a step");
             assert_eq!(plain.losses, recorded.losses);
             assert_eq!(plain.norm, recorded.outcome.expect("an outcome").norm);
         }

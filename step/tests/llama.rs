@@ -167,14 +167,16 @@ fn a_token_embedding_is_a_copy() {
 fn sgd_follows_the_text() {
     for nesterov in [false, true] {
         let c = SgdConstants { momentum: 0.9, nesterov, rate: 3e-2, decay: 0.01 };
-        let (g, p, m) = (inputs::adversarial(100, 53), painted(100, 54), painted(100, 55));
-        let (mut new_p, mut new_m) = (p.clone(), m.clone());
-        sgd(c, 0.25, &g, &mut new_p, &mut new_m);
-        for i in 0..100 {
-            let decayed = c.decay.mul_add(p[i], g[i] * 0.25);
-            let want_m = c.momentum.mul_add(m[i], decayed);
-            let upd = if nesterov { c.momentum.mul_add(want_m, decayed) } else { want_m };
-            assert_bits(&[new_p[i], new_m[i]], &[(-c.rate).mul_add(upd, p[i]), want_m], "sgd");
+        for g in inputs::both(400, 53) {
+            let (p, m) = (painted(400, 54), painted(400, 55));
+            let (mut new_p, mut new_m) = (p.clone(), m.clone());
+            sgd(c, 0.25, &g, &mut new_p, &mut new_m);
+            for i in 0..400 {
+                let decayed = c.decay.mul_add(p[i], g[i] * 0.25);
+                let want_m = c.momentum.mul_add(m[i], decayed);
+                let upd = if nesterov { c.momentum.mul_add(want_m, decayed) } else { want_m };
+                assert_bits(&[new_p[i], new_m[i]], &[(-c.rate).mul_add(upd, p[i]), want_m], "sgd");
+            }
         }
     }
 }
@@ -191,6 +193,16 @@ fn a_plan_is_derived_the_same_twice_and_survives_its_encoding() {
     let tied = llama_toml().replace("hidden_act", "tie_word_embeddings = true\nhidden_act");
     assert_eq!(run_of(&tied).0.parameters.len(), plan.parameters.len() - 1);
     let state = first_state(&plan);
+    for (parameter, span) in plan.parameters.iter().zip(spans(&plan.parameters)) {
+        let square: f32 = state.parameters[span.clone()].iter().map(|x| x * x).sum();
+        let spread = (square / span.len() as f32).sqrt();
+        // Every matrix has the spread asked for, those back into the residual stream too.
+        assert!(
+            parameter.shape.len() == 1 || (0.045..0.055).contains(&spread),
+            "{} {spread}",
+            parameter.name
+        );
+    }
     let norm = spans(&plan.parameters)[1].clone();
     assert!(state.parameters[norm].iter().all(|gain| gain.to_bits() == 1.0_f32.to_bits()));
 }
@@ -206,6 +218,11 @@ fn the_largest_llama_has_a_plan_and_too_long_tables_have_none() {
         .replace("length = 11", "length = 1048576")
         .replace("max_position_embeddings = 16", "max_position_embeddings = 1048576");
     assert_eq!(of(&long), Err(PlanError::TooManyConstants { found: 4 * 10 * (1 << 20) + 8 * 3 * 60 }));
+    // As many steps as a list may have take more bytes than all lists together.
+    let steps = |count: u64| of(&llama_toml().replace("steps = 60", &format!("steps = {count}")));
+    let found = 4 * 10 * 11 + 8 * 3 * (1 << 20);
+    assert_eq!(steps(1 << 20), Err(PlanError::TooManyConstants { found }));
+    assert_eq!(steps((1 << 20) + 1), Err(PlanError::TooManySteps { found: (1 << 20) + 1 }));
 }
 
 #[test]
@@ -223,10 +240,41 @@ fn a_group_has_its_own_rate_and_decay_and_no_group_is_empty() {
     assert_eq!(last(1).decay, ((1.0 - 1e-2_f64 * 0.1) as f32).to_bits());
     assert_eq!((plan.update.groups.len(), last(2).decay), (3, 1.0_f32.to_bits()));
 
+    // Of two groups that match a name the first has it.
+    let second = "\n[[optimizer.groups]]\nmatch = [\"model.norm.*\", \"*q_proj*\"]\nweight_decay = 0.0\n";
+    let (plan, _) = run_of(&(llama_toml() + group + second));
+    let of =
+        |part: &str| plan.parameters.iter().find(|parameter| parameter.name.contains(part)).unwrap().group;
+    assert_eq!(["model.norm", "q_proj", "k_proj"].map(of), [0, 1, 2]);
+
+    // A velocity that does not decay has no end.
+    let momentum = |value: &str| Config::from_toml(&with_sgd(false).replace("momentum = 0.9", value));
+    assert!(momentum("momentum = 0.999999").is_ok() && momentum("momentum = 1.0").is_err());
+    let many = |count: usize| Config::from_toml(&(llama_toml() + &group.repeat(count)));
+    assert!(many(14).is_ok() && many(15).is_err(), "a plan has two more groups, 16 in all");
+
     let empty = group.replace("*norm*", "*nrom*").replace("lm_head", "head");
     let config = Config::from_toml(&(llama_toml() + &empty)).expect("a config");
     let refused = derive(&config, 2000, Checksum([0; 32])).expect_err("nothing is called so");
     assert!(matches!(&refused, PlanError::EmptyGroup { patterns } if patterns[0] == "*nrom*"), "{refused}");
+}
+
+#[test]
+fn what_a_group_leaves_out_is_the_optimizers() {
+    let bare = "\n[[optimizer.groups]]\nmatch = [\"*norm*\"]\n";
+    let (plan, _) = run_of(&(llama_toml() + bare));
+    let settings = plan.update.groups[0][1];
+    assert_eq!(settings.learning_rate, 1e-2_f32.to_bits());
+    assert_eq!(settings.decay, ((1.0 - 1e-2_f64 * 0.1) as f32).to_bits());
+    let said = run_of(&(llama_toml() + bare + "learning_rate_factor = 1.0\nweight_decay = 0.1\n")).0;
+    assert_eq!(said.digest(), plan.digest(), "what is said or left out is one config");
+    assert_ne!(run_of(&(llama_toml() + bare + "weight_decay = 0.0\n")).0.digest(), plan.digest());
+    // What SGD adds to a gradient does not follow the rate.
+    let sgd = run_of(&with_sgd(false)).0;
+    assert!(sgd.update.groups[0].iter().all(|step| step.decay == 1e-4_f32.to_bits()));
+    // No clipping is a clip that nothing reaches.
+    let free = run_of(&llama_toml().replace("clip = 1.0\n", "")).0;
+    assert_eq!(free.update.clip, f32::INFINITY.to_bits());
 }
 
 /// The mean loss of each of `count` steps.

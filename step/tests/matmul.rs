@@ -2,7 +2,7 @@
 
 mod inputs;
 
-use inputs::adversarial;
+use inputs::{adversarial, painted};
 use step::dispatch::Backend;
 use step::kernels;
 use step::reference::matmul::View;
@@ -144,14 +144,16 @@ fn a_chain_that_ends_in_minus_zero_keeps_its_sign() {
 fn a_bias_is_one_add_after_the_last_block() {
     for shape @ [rows, inner, columns] in [[7, 0, 19], [15, 40, 33], [14, 768, 32], [29, 1539, 49], [3, 5, 8]]
     {
-        let [x, w] = factors(shape, 9);
-        let bias = wide(columns, 10);
-        let plain = chains(shape, &x, &w, &[(0..inner).collect()]);
-        let want: Vec<f32> = plain.iter().enumerate().map(|(at, v)| v + bias[at % columns]).collect();
-        for backend in Backend::all() {
-            let mut out = vec![f32::NAN; rows * columns];
-            kernels::linear(backend, &x, View::rows(&w, columns), inner, Some(&bias), columns, &mut out);
-            assert_eq!(first_difference(&out, &want), None, "{backend} {shape:?}");
+        // Beside chains of wide words a bias is nothing; even ones show it in every output.
+        let even = [painted(rows * inner, 9), painted(inner * columns, 10)];
+        for ([x, w], bias) in [(factors(shape, 9), wide(columns, 10)), (even, painted(columns, 11))] {
+            let plain = chains(shape, &x, &w, &[(0..inner).collect()]);
+            let want: Vec<f32> = plain.iter().enumerate().map(|(at, v)| v + bias[at % columns]).collect();
+            for backend in Backend::all() {
+                let mut out = vec![f32::NAN; rows * columns];
+                kernels::linear(backend, &x, View::rows(&w, columns), inner, Some(&bias), columns, &mut out);
+                assert_eq!(first_difference(&out, &want), None, "{backend} {shape:?}");
+            }
         }
     }
 }

@@ -99,6 +99,7 @@ fn another_order_gives_other_bits_on_every_backend() {
         let x = painted(3000 * 2, 50);
         assert_ne!(sums(&x, 2), sums(&x, 1), "{backend}: rows of another length");
         assert_ne!(sums(&x, 2), clip::square_sum_chunk(&x, 2).to_bits(), "{backend}: one chunk for all rows");
+        assert_eq!(kernels::square_sum(backend, &x, 2).to_bits(), sums(&x, 2), "{backend}: a tensor alone");
     }
 }
 
@@ -235,6 +236,9 @@ fn tensors_summed_together_are_tensors_summed_one_by_one() {
         let all: Vec<(&[f32], usize)> =
             tensors.iter().zip(shapes).map(|(x, (_, columns))| (&x[..], columns)).collect();
         assert_bits(&kernels::square_sums(backend, &all), &with(1.0).1, &format!("{backend}: sums"));
+        let alone: Vec<f32> =
+            all.iter().map(|(x, columns)| kernels::square_sum(backend, x, *columns)).collect();
+        assert_bits(&alone, &with(1.0).1, &format!("{backend}: sums of single tensors"));
         let mut scaled = tensors.clone();
         let all = scaled.iter_mut().zip(shapes).map(|(x, (_, columns))| (&mut x[..], columns)).collect();
         let sums = kernels::scaled_square_sums(backend, all, 0.3);

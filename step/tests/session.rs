@@ -10,6 +10,7 @@ use schemas::object::Object;
 use schemas::plan::{Operand, Plan};
 use schemas::record::NonFinite;
 use schemas::trace::Trace;
+use step::buffer::Flat;
 use step::dispatch::Backend;
 use step::execute::{Leaf, no_hook};
 use step::plan::{PlanError, derive};
@@ -117,6 +118,30 @@ fn the_largest_config_has_a_plan_and_impossible_ones_have_none() {
     let mut long = config(SMALL);
     long.steps = 1 << 21;
     assert_eq!(derive(&long, 10_000, none), Err(PlanError::TooManySteps { found: 1 << 21 }));
+}
+
+#[test]
+fn a_tensor_has_as_many_elements_as_there_may_be_and_no_more() {
+    // Sequences, length, vocabulary, channels, width of the MLP; the first is 2^38 elements or a little less.
+    for (name, most, beyond) in [
+        ("logits", [1 << 14, 1, 1 << 24, 1, 1], [(1 << 14) + 1, 1, 1 << 24, 1, 1]),
+        ("qkv", [23, 60_787, 1, 1 << 16, 1], [2, 699_051, 1, 1 << 16, 1]),
+        // One more than 2^38 is 5 x 229 x 457 x 525313.
+        ("mlp", [4, 1 << 16, 1, 1, 1 << 20], [5, 229 * 457, 1, 1, 525_313]),
+        ("all parameters", [1, 1, 1 << 24, 1 << 12, 1], [1, 1, 1 << 24, 1 << 13, 1]),
+    ] {
+        let of = |[sequences, length, vocabulary, channels, inner]: [u64; 5]| {
+            let mut config = config(SMALL);
+            (config.data.sequences, config.data.length) = (sequences, length);
+            let model = gpt2(&mut config);
+            (model.vocab_size, model.n_positions, model.n_embd) = (vocabulary, length, channels);
+            (model.n_inner, model.n_head, model.n_layer) = (Some(inner), 1, 1);
+            derive(&config, 1 << 21, Checksum([0; 32]))
+        };
+        assert!(of(most).is_ok(), "{name}: {:?}", of(most).unwrap_err());
+        let refused = of(beyond).expect_err(name);
+        assert!(matches!(&refused, PlanError::TooLarge { name: of, .. } if of == name), "{name}: {refused}");
+    }
 }
 
 #[test]
@@ -314,6 +339,6 @@ fn other_data_and_other_states_are_refused() {
 
     let session = Session::new(&plan, &tokens, Backend::SCALAR).expect("a session");
     let mut state = first_state(&plan);
-    state.first_moment.pop();
+    state.first_moment = Flat::copied(&state.first_moment[1..]);
     assert!(matches!(session.step(&mut state), Err(SessionError::StateSize { .. })));
 }

@@ -109,6 +109,10 @@ fn a_changed_header_is_refused_by_what_is_wrong() {
         matches!(with(r#""format":"pt""#, r#""other":"pt""#), Extra(name) if name == "__metadata__.other")
     );
     assert!(matches!(with(r#""step":"1""#, r#""step":"1","step":"2""#), Extra(_)));
+    assert!(matches!(with(r#""format":"pt","#, ""), Format(None)));
+    assert!(matches!(with(r#""format":"pt""#, r#""format":"np""#), Format(Some(text)) if text == "np"));
+    let twice = with(r#""format":"pt""#, r#""format":"pt","format":"pt""#);
+    assert!(matches!(twice, Extra(name) if name == "__metadata__.format"));
     assert!(matches!(with(r#""dtype":"F32","#, r#""dtype":"F32","more":1,"#), Json(_)));
     assert!(matches!(with("{\"__metadata__\"", "[\"__metadata__\""), Json(_)));
     let extra = r#"{"x":{"dtype":"F32","shape":[0],"data_offsets":[0,0]},"__metadata__""#;
@@ -148,6 +152,29 @@ fn a_file_cut_anywhere_or_with_more_is_refused() {
 }
 
 #[test]
+fn a_header_longer_than_the_limit_is_not_read_though_the_file_holds_it() {
+    let (plan, _) = run(SMALL);
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("long.safetensors");
+    let length = (8 << 20) + 1_u64;
+    std::fs::write(&path, length.to_le_bytes()).expect("written");
+    std::fs::File::options().write(true).open(&path).expect("a file").set_len(9 << 20).expect("longer");
+    let wrong = snapshot::read(&path, &plan.parameters).expect_err("too long").source;
+    let limit = WrongSnapshot::HeaderLength { limit: length - 1, found: length };
+    assert_eq!(wrong.to_string(), limit.to_string());
+}
+
+#[test]
+fn saved_steps_are_numbers_in_order() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for name in ["step-000010", "step-1000000", "step-000002", "step-x", "other-000001"] {
+        std::fs::write(folder.path().join(name).with_extension("safetensors"), "").expect("written");
+        std::fs::write(folder.path().join(name).with_extension("digest"), "").expect("written");
+    }
+    assert_eq!(snapshot::saved_steps(folder.path()), [2, 10, 1_000_000]);
+}
+
+#[test]
 fn a_snapshot_that_cannot_be_written_leaves_nothing() {
     let (plan, state) = trained();
     let folder = tempfile::tempdir().expect("a folder");
@@ -176,6 +203,13 @@ fn a_kept_snapshot_is_used_only_as_the_one_that_was_saved() {
         let wrong = kept().expect_err(what).source;
         assert!(matches!(wrong, WrongSnapshot::NotTheOneSaved { .. }), "{what}: {wrong}");
     };
+    // One that is whole and of another step.
+    for ending in ["safetensors", "digest"] {
+        let at = |step: u64| folder.path().join(format!("step-00000{step}.{ending}"));
+        std::fs::copy(at(1), at(2)).expect("copied");
+    }
+    let wrong = snapshot::kept(folder.path(), &plan.parameters, 2).expect_err("another step").source;
+    assert!(matches!(wrong, WrongSnapshot::NotTheOneSaved { .. }), "{wrong}");
     let path = folder.path().join("step-000001.safetensors");
     let whole = std::fs::read(&path).expect("bytes");
     let mut flipped = whole.clone();

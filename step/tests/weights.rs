@@ -2,7 +2,7 @@
 
 mod runs;
 
-use runs::{SMALL, first_state, run};
+use runs::{SMALL, first_state, llama_toml, run, run_of};
 use schemas::plan::{Parameter, Plan};
 use step::weights::{self, WrongWeights};
 
@@ -10,8 +10,13 @@ use step::weights::{self, WrongWeights};
 type Tensor = (String, &'static str, Vec<u64>, Vec<u8>);
 
 fn file(tensors: &[Tensor]) -> Vec<u8> {
+    file_with(tensors, |_| ())
+}
+
+/// A file whose header's entries are changed before it is written.
+fn file_with(tensors: &[Tensor], change: impl FnOnce(&mut Vec<String>)) -> Vec<u8> {
     let mut at = 0;
-    let entries: Vec<String> = tensors
+    let mut entries: Vec<String> = tensors
         .iter()
         .map(|(name, dtype, shape, bytes)| {
             let end = at + bytes.len();
@@ -21,6 +26,7 @@ fn file(tensors: &[Tensor]) -> Vec<u8> {
             entry
         })
         .collect();
+    change(&mut entries);
     let header = format!(r#"{{"__metadata__":{{"format":"pt","by":"another"}},{}}}"#, entries.join(","));
     let body = tensors.iter().flat_map(|(.., bytes)| bytes).copied();
     (header.len() as u64).to_le_bytes().into_iter().chain(header.bytes()).chain(body).collect()
@@ -103,6 +109,62 @@ fn an_output_table_beside_tied_weights_must_be_the_token_table() {
     all.last_mut().unwrap().3[0] ^= 1;
     let wrong = read(&plan, &file(&all)).unwrap_err();
     assert!(matches!(&wrong, WrongWeights::Untied { table } if table == "transformer.wte.weight"), "{wrong}");
+    // A beginning of it, and nothing of another type.
+    all.last_mut().unwrap().3[0] ^= 1;
+    all.last_mut().unwrap().2[0] -= 1;
+    all.last_mut().unwrap().3.truncate(66 * 36 * 4);
+    assert!(matches!(read(&plan, &file(&all)), Err(WrongWeights::Untied { .. })));
+    all.last_mut().unwrap().2[0] += 1;
+    (all.last_mut().unwrap().1, all.last_mut().unwrap().3) = ("U8", vec![]);
+    assert!(matches!(read(&plan, &file(&all)), Err(WrongWeights::Untied { .. })));
+}
+
+#[test]
+fn a_header_names_its_tensors_in_any_order_and_each_byte_once() {
+    let (plan, _) = run(SMALL);
+    let flat = first_state(&plan).parameters;
+    let good = tensors(&plan, &flat);
+    let reversed = file_with(&good, |entries| entries.reverse());
+    assert_eq!(bits(&read(&plan, &reversed).unwrap()), bits(&flat));
+
+    let mut twice = good.clone();
+    twice.push(good[2].clone());
+    let said = read(&plan, &file(&twice)).unwrap_err().to_string();
+    assert!(said.starts_with(&format!("expected tensor {:?} once, found it twice", good[2].0)), "{said}");
+
+    // Of a dtype that is not known the length cannot be told, but nothing ends before it begins.
+    let end = 4 * flat.len();
+    let mut mask = good.clone();
+    mask.push(("h.0.attn.bias".into(), "U8", vec![4], vec![]));
+    let backwards = |entries: &mut Vec<String>| {
+        let last = entries.last_mut().unwrap();
+        *last = last.replace(&format!("[{end},{end}]"), &format!("[{end},{}]", end - 4));
+    };
+    let said = read(&plan, &file_with(&mask, backwards)).unwrap_err().to_string();
+    let expected = format!("expected bytes [{end}, {end}], found [{end}, {}]", end - 4);
+    assert!(said.ends_with(&expected), "{said}");
+    // More elements than can be counted are not none.
+    mask.last_mut().unwrap().1 = "F32";
+    mask.last_mut().unwrap().2 = vec![1 << 32, 1 << 32];
+    let said = read(&plan, &file(&mask)).unwrap_err().to_string();
+    assert!(said.ends_with(&format!("expected bytes [{end}, {}], found [{end}, {end}]", u64::MAX)), "{said}");
+}
+
+#[test]
+fn a_llamas_table_and_names_are_known_too() {
+    let (plan, _) = run_of(&llama_toml().replace("hidden_act", "tie_word_embeddings = true\nhidden_act"));
+    let flat = first_state(&plan).parameters;
+    let mut all = tensors(&plan, &flat);
+    all.iter_mut().for_each(|tensor| tensor.0 = tensor.0.trim_start_matches("model.").to_owned());
+    let (_, dtype, shape, bytes) = all[0].clone();
+    all.push(("lm_head.weight".into(), dtype, shape, bytes));
+    assert_eq!(bits(&read(&plan, &file(&all)).unwrap()), bits(&flat));
+    all.last_mut().unwrap().3[0] ^= 1;
+    let wrong = read(&plan, &file(&all)).unwrap_err();
+    assert!(
+        matches!(&wrong, WrongWeights::Untied { table } if table == "model.embed_tokens.weight"),
+        "{wrong}"
+    );
 }
 
 #[test]
@@ -123,11 +185,14 @@ fn what_is_not_the_model_is_refused_by_name() {
     let twice = refused(&|all| {
         all.push((name.trim_start_matches("transformer.").into(), "F32", vec![36], vec![0; 144]))
     });
-    assert_eq!(twice, format!("expected tensor {name:?} once, found it with and without its prefix"));
     assert_eq!(
-        refused(&|all| all.push(("score.weight".into(), "F32", vec![1], vec![0; 4]))),
-        "expected no tensor \"score.weight\""
+        twice,
+        format!("expected tensor {name:?} once, found it twice (with and without its prefix is twice)")
     );
+    for name in ["score.weight", "score.bias", "h.0.attn.bias2"] {
+        let said = refused(&|all| all.push((name.into(), "F32", vec![1], vec![0; 4])));
+        assert_eq!(said, format!("expected no tensor {name:?}"));
+    }
     assert_eq!(
         refused(&|all| (all[2].2, all[2].3) = (vec![35], vec![0; 140])),
         format!("tensor {name:?}: expected shape [36], found [35]")

@@ -9,8 +9,6 @@ use schemas::plan::{Kind, Operation, Plan};
 const BLOCK: [u64; 2] = [8, 32];
 /// Columns that an item of `turn` takes.
 const TURNED_COLUMNS: u64 = 16;
-/// Groups of a large tile that keep a device busy; below, smaller tiles are taken.
-const BUSY_GROUPS: u64 = 160;
 
 /// A matrix of each unit: of the heads of sequences, `share` of which have one, or one for all.
 #[derive(Clone, Copy, Debug)]

@@ -171,6 +171,7 @@ impl Tiny {
             traces: Some(u64::MAX),
             faults: faults.iter().map(|fault| fault.to_string()).collect(),
             alone: None,
+            hand_in: false,
             snapshot_every: 1,
             stop: Arc::new(AtomicUsize::new(usize::MAX)),
         }

@@ -26,7 +26,7 @@ pub fn step(session: &Session, plan: &Plan, state: &mut State) -> Result<Profile
     let taps: Vec<Kind> = plan.taps().map(|tap| plan.operations[tap.operation].kind).collect();
     let start = Instant::now();
     let noted = Mutex::new((start, BTreeMap::new()));
-    session.step_unrecorded_with(state, &|_, tap, _| {
+    session.step_unrecorded_with(state, &|_, tap| {
         let mut noted = noted.lock().expect("bench: nothing panics while it notes");
         let now = Instant::now();
         let since = now.duration_since(noted.0).as_secs_f64();

@@ -87,6 +87,8 @@ pub(super) fn read(path: &str, text: &str, dropout_off: bool) -> Result<Model, C
     }
     let mut keys: Map<String, Value> =
         serde_json::from_str(text).map_err(|e| wrong(printable(&e.to_string())))?;
+    // A key whose value is null counts as absent.
+    keys.retain(|_, value| !value.is_null());
     let model_type = keys.get("model_type").map_or("nothing".into(), word);
     one_of("model.model_type", &["gpt2", "llama"], &model_type)?;
     for fixed in FIXED.iter().filter(|fixed| fixed.model_type == model_type) {
@@ -102,7 +104,7 @@ pub(super) fn read(path: &str, text: &str, dropout_off: bool) -> Result<Model, C
     }
     for (_, field) in DROPOUTS.iter().filter(|(of, _)| *of == model_type) {
         if let Some(found) = keys.remove(key(field)) {
-            let none = dropout_off || found.is_null() || found.as_f64() == Some(0.0);
+            let none = dropout_off || found.as_f64() == Some(0.0);
             let expected = "0, or `dropout = \"off\"` beside `config` in [model]: dropout is not supported";
             ensure(field, none, expected, &found.to_string())?;
         }
@@ -119,7 +121,7 @@ pub(super) fn read(path: &str, text: &str, dropout_off: bool) -> Result<Model, C
 
 /// Newer files keep the base of the frequencies in a map of its own.
 fn take_rope_parameters(keys: &mut Map<String, Value>) -> Result<(), ConfigError> {
-    let Some(found) = keys.remove("rope_parameters").filter(|found| !found.is_null()) else { return Ok(()) };
+    let Some(found) = keys.remove("rope_parameters") else { return Ok(()) };
     let parameters = found.as_object().cloned().unwrap_or_default();
     let plain = parameters.keys().all(|key| key == "rope_theta" || key == "rope_type")
         && parameters.get("rope_type").is_none_or(|rope_type| rope_type == "default");
@@ -188,6 +190,11 @@ mod tests {
                 "\"rope_scaling\": {\"type\": \"linear\"}",
                 "model.rope_scaling: expected null",
             ),
+            (
+                "\"rope_theta\": 500000",
+                "\"rope_parameters\": {\"rope_theta\": 500000, \"rope_type\": \"llama3\"}",
+                "model.rope_parameters: expected rope_theta and rope_type \"default\"",
+            ),
             ("\"pretraining_tp\": 1", "\"pretraining_tp\": 2", "model.pretraining_tp: expected 1"),
             (
                 "\"attention_dropout\": 0.0",
@@ -204,5 +211,102 @@ mod tests {
         }
         let message = refusal(GPT2);
         assert!(message.contains("model.attn_pdrop: expected 0, or `dropout = \"off\"`"), "{message}");
+    }
+
+    /// `text` with one more key.
+    fn with(text: &str, key: &str, value: &str) -> String {
+        text.replacen('{', &format!("{{\"{key}\": {value}, "), 1)
+    }
+
+    #[test]
+    fn keys_that_the_page_passes_over_are() {
+        let page = include_str!("../../../docs/spec/config.md");
+        let (_, list) = page.split_once("are passed over: ").unwrap();
+        let (list, _) = list.split_once(" and all that begin with `summary_`").unwrap();
+        let keys: Vec<&str> = list.split('`').skip(1).step_by(2).collect();
+        assert_eq!(keys, PASSED_OVER);
+        let bare = LLAMA.lines().filter(|line| !line.contains("use_cache")).collect::<String>()
+            + "\"vocab_size\": 9}";
+        for key in keys.into_iter().chain(["summary_of_anything"]) {
+            assert!(read("config.json", &with(&bare, key, "7"), false).is_ok(), "{key}");
+        }
+    }
+
+    #[test]
+    fn keys_with_one_value_may_have_it_and_no_other() {
+        for (text, key, value, other) in [
+            (GPT2, "scale_attn_weights", "true", "false"),
+            (GPT2, "scale_attn_by_inverse_layer_idx", "false", "true"),
+            (GPT2, "reorder_and_upcast_attn", "false", "true"),
+            (GPT2, "add_cross_attention", "false", "true"),
+            (LLAMA, "mlp_bias", "false", "true"),
+        ] {
+            let plain = read("config.json", text, true).unwrap();
+            for value in [value, "null"] {
+                assert_eq!(
+                    read("config.json", &with(text, key, value), true).unwrap(),
+                    plain,
+                    "{key} {value}"
+                );
+            }
+            let found = read("config.json", &with(text, key, other), true).unwrap_err().to_string();
+            let expected = format!("model.{key}: expected {value} (all that is supported), found {other}");
+            assert!(found.ends_with(&expected), "{found}");
+        }
+        let null = read(
+            "config.json",
+            &LLAMA.replace("\"attention_bias\": false", "\"attention_bias\": null"),
+            false,
+        );
+        assert_eq!(null.unwrap(), read("config.json", LLAMA, false).unwrap());
+    }
+
+    #[test]
+    fn no_kind_of_dropout_is_trained_with() {
+        let gpt2 = GPT2.replace("0.1", "0.0");
+        for (text, key) in [
+            (&*gpt2, "attn_pdrop"),
+            (&*gpt2, "embd_pdrop"),
+            (&*gpt2, "resid_pdrop"),
+            (LLAMA, "attention_dropout"),
+        ] {
+            let stated =
+                |value: &str| text.replace(&format!("\"{key}\": 0.0"), &format!("\"{key}\": {value}"));
+            for value in ["0", "0.0", "-0.0", "null"] {
+                assert!(read("config.json", &stated(value), false).is_ok(), "{key} {value}");
+            }
+            for value in ["0.1", "\"0\"", "false"] {
+                let found = refusal(&stated(value));
+                assert!(
+                    found.contains(&format!("model.{key}: expected 0, or `dropout = \"off\"`")),
+                    "{found}"
+                );
+                assert!(read("config.json", &stated(value), true).is_ok(), "{key} {value}: off");
+            }
+        }
+    }
+
+    #[test]
+    fn rope_parameters_are_a_map_of_the_base_alone() {
+        let stated = |value: &str| read("config.json", &with(LLAMA, "rope_parameters", value), false);
+        let theta = |value: &str| match stated(value).unwrap() {
+            Model::Llama(llama) => llama.rope_theta,
+            Model::Gpt2(_) => panic!("not a Llama"),
+        };
+        assert_eq!(theta("null"), Some(5e5));
+        assert_eq!(theta("{\"rope_type\": \"default\"}"), Some(5e5));
+        assert_eq!(theta("{\"rope_theta\": 1e4}"), Some(1e4), "where both are stated this one counts");
+        for value in ["3", "[]", "{\"rope_theta\": 1e4, \"factor\": 8.0}", "{\"rope_type\": \"linear\"}"] {
+            let found = stated(value).unwrap_err().to_string();
+            assert!(found.contains("model.rope_parameters: expected rope_theta and rope_type"), "{found}");
+        }
+    }
+
+    #[test]
+    fn a_file_longer_than_the_limit_is_refused() {
+        let of = |bytes: usize| LLAMA.to_owned() + &" ".repeat(bytes - LLAMA.len());
+        assert!(read("config.json", &of(JSON_BYTES_MAX), false).is_ok());
+        let found = refusal(&of(JSON_BYTES_MAX + 1));
+        assert!(found.ends_with("expected at most 65536 bytes, found 65537"), "{found}");
     }
 }

@@ -42,6 +42,29 @@ pub fn rmsnorm_backward_gain(backend: Backend, d_y: &[f32], x: &[f32], rstd: &[f
     });
 }
 
+/// table[v] = table[v] + the gradient of the embedding by row v of its table, for the rows of tokens that occur; the
+/// others are passed over. A row's gradient is added up beside the table first, as in `reference::embedding`.
+pub fn embedding_backward_onto(
+    backend: Backend,
+    tokens: &[u32],
+    d_out: &[f32],
+    channels: usize,
+    table: &mut [f32],
+) {
+    let mut order: Vec<usize> = (0..tokens.len()).collect();
+    // Stable: the rows of one token stay ascending.
+    order.sort_by_key(|n| tokens[*n]);
+    let mut sum = vec![0.0; channels];
+    for same in order.chunk_by(|one, other| tokens[*one] == tokens[*other]) {
+        sum.fill(0.0);
+        for n in same {
+            dispatch::add_in_place(backend, &mut sum, &d_out[n * channels..][..channels]);
+        }
+        let row = tokens[same[0]] as usize * channels;
+        dispatch::add_in_place(backend, &mut table[row..][..channels], &sum);
+    }
+}
+
 /// Gradient of the embedding by its table; see `reference::embedding`. Every task looks through all tokens.
 pub fn embedding_backward_tokens(
     backend: Backend,

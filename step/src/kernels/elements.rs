@@ -1,8 +1,7 @@
-//! Operations on single elements, and the sums of squares of tensors.
+//! Operations on single elements.
 
 use crate::dispatch::{self, Backend};
 use crate::reference::adamw::AdamwConstants;
-use crate::reference::clip::CHUNK_ROWS;
 use crate::reference::sgd::SgdConstants;
 use rayon::prelude::*;
 
@@ -40,43 +39,6 @@ pub fn add_in_place(backend: Backend, left: &mut [f32], right: &[f32]) {
 /// x[i] = x[i] * factor.
 pub fn scale_in_place(backend: Backend, x: &mut [f32], factor: f32) {
     x.par_chunks_mut(ELEMENT_WORDS).for_each(|x| dispatch::scale_in_place(backend, x, factor));
-}
-
-/// Sum of squares of every tensor: rows of so many columns, in chunks of 1024 rows (`reference::clip`). Chunks of all
-/// tensors go to threads together, since most tensors have one.
-pub fn square_sums(backend: Backend, tensors: &[(&[f32], usize)]) -> Vec<f32> {
-    let chunks: Vec<(usize, usize, &[f32])> = tensors
-        .iter()
-        .enumerate()
-        .flat_map(|(tensor, (x, columns))| {
-            x.chunks(CHUNK_ROWS * columns).map(move |chunk| (tensor, *columns, chunk))
-        })
-        .collect();
-    let sum = |(tensor, columns, chunk)| (tensor, dispatch::square_sum_chunk(backend, chunk, columns));
-    total(tensors.len(), chunks.into_par_iter().map(sum).collect())
-}
-
-/// Multiplies every tensor by one value in place and sums its squares, as `square_sums`, in one pass over memory.
-pub fn scaled_square_sums(backend: Backend, tensors: Vec<(&mut [f32], usize)>, factor: f32) -> Vec<f32> {
-    let count = tensors.len();
-    let chunks: Vec<(usize, usize, &mut [f32])> = tensors
-        .into_iter()
-        .enumerate()
-        .flat_map(|(tensor, (x, columns))| {
-            x.chunks_mut(CHUNK_ROWS * columns).map(move |chunk| (tensor, columns, chunk))
-        })
-        .collect();
-    let sum = |(tensor, columns, chunk)| {
-        (tensor, dispatch::scaled_square_sum_chunk(backend, chunk, columns, factor))
-    };
-    total(count, chunks.into_par_iter().map(sum).collect())
-}
-
-/// Adds up the sums of chunks, ascending, for each tensor.
-fn total(tensors: usize, chunks: Vec<(usize, f32)>) -> Vec<f32> {
-    let mut sums = vec![0.0; tensors];
-    chunks.into_iter().for_each(|(tensor, sum)| sums[tensor] += sum);
-    sums
 }
 
 /// AdamW of every element of one tensor.

@@ -15,6 +15,11 @@ pub fn matmul(backend: Backend, a: View, b: View, inner: usize, columns: usize, 
     product(backend, a, b, inner, None, columns, out);
 }
 
+/// out[rows, columns] = a[rows, inner] . b[inner, columns], and one bias more for each column.
+pub fn matmul_with_bias(backend: Backend, a: View, b: View, inner: usize, bias: &[f32], out: &mut [f32]) {
+    product(backend, a, b, inner, Some(bias), bias.len(), out);
+}
+
 /// out[rows, outputs] = x[rows, inputs] . w[inputs, outputs], plus a bias if given.
 pub fn linear(
     backend: Backend,

@@ -15,8 +15,6 @@ impl Vector for Avx2 {
     const LANES: usize = 8;
     const TILE_ROWS: usize = 6;
 
-    type Words = [f32; 8];
-
     #[inline(always)]
     fn splat(value: f32) -> Self {
         unsafe { Avx2(_mm256_set1_ps(value)) }
@@ -70,21 +68,6 @@ impl Vector for Avx2 {
         if let Some(word) = word {
             unsafe { _mm_prefetch::<_MM_HINT_T0>((&raw const *word).cast()) }
         }
-    }
-
-    #[inline(always)]
-    fn words(words: &mut [f32]) -> &mut [f32; 8] {
-        words.first_chunk_mut().expect("vector: whole registers")
-    }
-
-    #[inline(always)]
-    fn load_words(words: &[f32; 8]) -> Self {
-        Self::load(words)
-    }
-
-    #[inline(always)]
-    fn store_words(self, words: &mut [f32; 8]) {
-        self.store(words);
     }
 
     #[inline(always)]

@@ -15,8 +15,6 @@ impl Vector for Avx512 {
     const LANES: usize = 16;
     const TILE_ROWS: usize = 14;
 
-    type Words = [f32; 16];
-
     #[inline(always)]
     fn splat(value: f32) -> Self {
         unsafe { Avx512(_mm512_set1_ps(value)) }
@@ -80,21 +78,6 @@ impl Vector for Avx512 {
         if let Some(word) = word {
             unsafe { _mm_prefetch::<_MM_HINT_T0>((&raw const *word).cast()) }
         }
-    }
-
-    #[inline(always)]
-    fn words(words: &mut [f32]) -> &mut [f32; 16] {
-        words.first_chunk_mut().expect("vector: whole registers")
-    }
-
-    #[inline(always)]
-    fn load_words(words: &[f32; 16]) -> Self {
-        Self::load(words)
-    }
-
-    #[inline(always)]
-    fn store_words(self, words: &mut [f32; 16]) {
-        self.store(words);
     }
 
     #[inline(always)]

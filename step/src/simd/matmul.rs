@@ -10,7 +10,7 @@
 //! strips of the left factor's rows, a tile each. Panels are packed when the first block of rows comes to them, and
 //! while one is at work, the caches are asked for what the next one is packed from.
 
-use super::pack::{Packed, lines_of, pack};
+use super::pack::{Packed, lines_of, pack, pack_pairs, pack_strips, strip_size};
 use super::tile::{Ahead, TILE, Target};
 use super::vector::Vector;
 use crate::reference::matmul::View;
@@ -33,17 +33,70 @@ pub fn share(total: usize, parts: usize, index: usize) -> Range<usize> {
     total * index / parts..total * (index + 1) / parts
 }
 
-/// A block of k, of every output.
+/// How a product is cut: into tiles' strips of rows, panels of columns and registers of k, and into blocks of these.
+struct Cut {
+    rows: usize,
+    inner: usize,
+    strips: usize,
+    panels: usize,
+    steps: usize,
+    row_blocks: usize,
+    column_blocks: usize,
+    k_blocks: usize,
+}
+
+impl Cut {
+    #[inline(always)]
+    fn new<V: Vector>([rows, columns, inner]: [usize; 3]) -> Self {
+        let strips = rows.div_ceil(V::TILE_ROWS);
+        let panels = columns.div_ceil(2 * V::LANES);
+        let steps = inner.div_ceil(V::LANES);
+        let row_blocks = strips.div_ceil(BLOCK_ROWS / V::TILE_ROWS);
+        let column_blocks = panels.div_ceil(BLOCK_COLUMNS / (2 * V::LANES));
+        let k_blocks = steps.div_ceil(BLOCK_K / V::LANES).max(1);
+        Cut { rows, inner, strips, panels, steps, row_blocks, column_blocks, k_blocks }
+    }
+
+    fn rows<V: Vector>(&self, block: usize) -> Range<usize> {
+        let strips = share(self.strips, self.row_blocks, block);
+        strips.start * V::TILE_ROWS..self.rows.min(strips.end * V::TILE_ROWS)
+    }
+
+    fn k<V: Vector>(&self, block: usize) -> Range<usize> {
+        let steps = share(self.steps, self.k_blocks, block);
+        steps.start * V::LANES..self.inner.min(steps.end * V::LANES)
+    }
+
+    fn panels(&self, block: usize) -> Range<usize> {
+        share(self.panels, self.column_blocks, block)
+    }
+}
+
+/// A block of k and of columns, of all rows.
 struct Stretch<'a> {
     a: View<'a>,
     b: View<'a>,
-    first_k: usize,
-    depth: usize,
+    k: Range<usize>,
+    panels: Range<usize>,
     /// Accumulators start from +0.
     first: bool,
     /// To be added, which ends the chains.
     bias: Option<&'a [f32]>,
+    /// What the first panel of the next stretch is packed from, or no words.
+    after: View<'a>,
 }
+
+/// A block of rows in a stretch.
+struct Block {
+    rows: Range<usize>,
+    /// The first one, which packs the panels.
+    first: bool,
+    /// The last one, which the next stretch follows.
+    last: bool,
+}
+
+/// No words.
+const NOTHING: View = View { words: &[], row_stride: 1, column_stride: 1 };
 
 /// `reference::matmul::matmul`.
 #[inline(always)]
@@ -52,77 +105,90 @@ pub fn matmul<V: Vector>(a: View, b: View, inner: usize, bias: Option<&[f32]>, o
     if rows == 0 || columns == 0 {
         return;
     }
-    let (strips, panels, steps) =
-        (rows.div_ceil(V::TILE_ROWS), columns.div_ceil(2 * V::LANES), inner.div_ceil(V::LANES));
-    let row_blocks = strips.div_ceil(BLOCK_ROWS / V::TILE_ROWS);
-    let column_blocks = panels.div_ceil(BLOCK_COLUMNS / (2 * V::LANES));
-    let k_blocks = steps.div_ceil(BLOCK_K / V::LANES).max(1);
-    let [mut left, mut right] = SPARE.take();
-    for column_block in 0..column_blocks {
-        let panels = share(panels, column_blocks, column_block);
-        for k_block in 0..k_blocks {
-            let k = share(steps, k_blocks, k_block);
-            let first_k = k.start * V::LANES;
-            let (depth, last) = (inner.min(k.end * V::LANES) - first_k, k_block + 1 == k_blocks);
-            let bias = bias.filter(|_| last);
-            let stretch = Stretch { a, b, first_k, depth, first: k_block == 0, bias };
-            // Without a second block of rows there is no use for a panel once the next one is packed.
-            let kept = if row_blocks > 1 { panels.len() } else { 1 };
-            let right = right.sized(kept * 2 * V::LANES * depth);
-            for row_block in 0..row_blocks {
-                let strips: Vec<Range<usize>> =
-                    share(strips, row_blocks, row_block).map(|strip| share(rows, strips, strip)).collect();
-                let left = left.sized(strips.len() * V::TILE_ROWS * depth + V::LANES);
-                stretch.block::<V>(&strips, panels.clone(), row_block == 0, left, right, out);
-            }
-        }
+    let cut = Cut::new::<V>([rows, columns, inner]);
+    let stretches = cut.column_blocks * cut.k_blocks;
+    let place = |at: usize| (cut.panels(at / cut.k_blocks), cut.k::<V>(at % cut.k_blocks));
+    let mut room = SPARE.take();
+    for at in 0..stretches {
+        let (panels, k) = place(at);
+        let after = if at + 1 < stretches {
+            let (panels, k) = place(at + 1);
+            b.from(k.start, panels.start * 2 * V::LANES)
+        } else {
+            NOTHING
+        };
+        let bias = bias.filter(|_| k.end == inner);
+        let stretch = Stretch { a, b, first: k.start == 0, k, panels, bias, after };
+        stretch.all_rows::<V>(&cut, &mut room, out);
     }
-    SPARE.set([left, right]);
+    SPARE.set(room);
 }
 
 impl Stretch<'_> {
-    /// The outputs of some strips and panels; `left` and `right` are room for what is packed of them.
     #[inline(always)]
-    fn block<V: Vector>(
-        &self,
-        strips: &[Range<usize>],
-        panels: Range<usize>,
-        fresh: bool,
-        left: &mut [f32],
-        right: &mut [f32],
-        out: &mut [&mut [f32]],
-    ) {
-        let (first_row, depth) = (strips[0].start, self.depth);
-        for rows in strips {
-            let (from, to) =
-                (self.a.from(rows.start, self.first_k), &mut left[(rows.start - first_row) * depth..]);
-            pack::<V>(from, rows.len(), depth, to, rows.len());
+    fn all_rows<V: Vector>(&self, cut: &Cut, [left, right]: &mut [Packed; 2], out: &mut [&mut [f32]]) {
+        // Without a second block of rows there is no use for a panel once the next one is packed.
+        let kept = if cut.row_blocks > 1 { self.panels.len() } else { 1 };
+        let right = right.sized(kept * 2 * V::LANES * self.k.len());
+        for at in 0..cut.row_blocks {
+            let block = Block { rows: cut.rows::<V>(at), first: at == 0, last: at + 1 == cut.row_blocks };
+            let left = left.sized(block.rows.len().div_ceil(V::TILE_ROWS) * strip_size::<V>(self.k.len()));
+            let from = self.a.from(block.rows.start, self.k.start);
+            pack_strips::<V>(from, block.rows.len(), self.k.len(), left);
+            self.block::<V>(&block, left, right, out);
         }
-        let (size, mut edge) = (2 * V::LANES * depth, [0.0; TILE]);
-        for panel in panels.clone() {
+    }
+
+    /// The outputs of a block; `right` is room for what is packed of the panels.
+    #[inline(always)]
+    fn block<V: Vector>(&self, block: &Block, left: &[f32], right: &mut [f32], out: &mut [&mut [f32]]) {
+        let (size, mut edge) = (2 * V::LANES * self.k.len(), [0.0; TILE]);
+        for panel in self.panels.clone() {
             let column = panel * 2 * V::LANES;
             let width = (out[0].len() - column).min(2 * V::LANES);
-            let at = (panel - panels.start) * size % right.len().max(1);
+            let at = (panel - self.panels.start) * size % right.len().max(1);
             let right = &mut right[at..at + size];
-            if fresh && depth > 0 {
+            if block.first && !self.k.is_empty() {
                 self.pack_panel::<V>(column, width, right);
             }
-            let next = if fresh && panel + 1 < panels.end {
-                self.b.from(self.first_k, column + 2 * V::LANES)
+            let next = self.next::<V>(block, panel);
+            self.panel::<V>(block, column, [left, right], next, out, &mut edge);
+        }
+    }
+
+    /// What the panel to be packed after this one is packed from, or no words.
+    #[inline(always)]
+    fn next<V: Vector>(&self, block: &Block, panel: usize) -> View<'_> {
+        if panel + 1 == self.panels.end {
+            return if block.last { self.after } else { NOTHING };
+        }
+        if block.first { self.b.from(self.k.start, (panel + 1) * 2 * V::LANES) } else { NOTHING }
+    }
+
+    /// The outputs of a block in one panel of columns; `left` and `right` are packed.
+    #[inline(always)]
+    fn panel<V: Vector>(
+        &self,
+        block: &Block,
+        column: usize,
+        [left, right]: [&[f32]; 2],
+        next: View,
+        out: &mut [&mut [f32]],
+        edge: &mut [f32],
+    ) {
+        let (depth, end) = (self.k.len(), block.rows.end);
+        let (strips, lines) = (block.rows.len().div_ceil(V::TILE_ROWS), lines_of::<V>(next, depth));
+        for strip in 0..strips {
+            let first = block.rows.start + strip * V::TILE_ROWS;
+            let last = end.min(first + V::TILE_ROWS);
+            let left = &left[strip * strip_size::<V>(depth)..][..(last - first) * depth];
+            let lines = share(lines, strips, strip);
+            let ahead = Ahead { right: next, lines, rows: last..end.min(last + V::TILE_ROWS), column };
+            let target = Target { rows: first..last, column, first: self.first, bias: self.bias };
+            if out[0].len() - column > V::LANES {
+                target.any_tile::<V, 2>(left, right, ahead, out, edge);
             } else {
-                View::rows(&[], 1)
-            };
-            for (strip, rows) in strips.iter().enumerate() {
-                let left = &left[(rows.start - first_row) * depth..][..rows.len() * depth];
-                let next_rows = strips.get(strip + 1).unwrap_or(rows);
-                let lines = share(lines_of::<V>(next, depth), strips.len(), strip);
-                let ahead = Ahead { right: next, lines, rows: next_rows.clone(), column };
-                let target = Target { rows: rows.clone(), column, first: self.first, bias: self.bias };
-                if width > V::LANES {
-                    target.any_tile::<V, 2>(left, right, ahead, out, &mut edge);
-                } else {
-                    target.any_tile::<V, 1>(left, right, ahead, out, &mut edge);
-                }
+                target.any_tile::<V, 1>(left, right, ahead, out, edge);
             }
         }
     }
@@ -130,10 +196,14 @@ impl Stretch<'_> {
     /// One or two registers of columns for each k.
     #[inline(always)]
     fn pack_panel<V: Vector>(&self, column: usize, width: usize, to: &mut [f32]) {
+        let depth = self.k.len();
+        if self.b.column_stride == 1 && width == 2 * V::LANES {
+            return pack_pairs::<V>(self.b.from(self.k.start, column), depth, to);
+        }
         let stride = width.next_multiple_of(V::LANES);
         for half in (0..width).step_by(V::LANES) {
-            let from = self.b.from(self.first_k, column + half).transpose();
-            pack::<V>(from, V::LANES.min(width - half), self.depth, &mut to[half..], stride);
+            let from = self.b.from(self.k.start, column + half).transpose();
+            pack::<V>(from, V::LANES.min(width - half), depth, &mut to[half..], stride);
         }
     }
 }

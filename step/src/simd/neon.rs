@@ -15,8 +15,6 @@ impl Vector for Neon {
     const LANES: usize = 8;
     const TILE_ROWS: usize = 6;
 
-    type Words = [f32; 8];
-
     #[inline(always)]
     fn splat(value: f32) -> Self {
         unsafe { Neon(vdupq_n_f32(value), vdupq_n_f32(value)) }
@@ -35,21 +33,6 @@ impl Vector for Neon {
             vst1q_f32(words.as_mut_ptr(), self.0);
             vst1q_f32(words[4..].as_mut_ptr(), self.1);
         }
-    }
-
-    #[inline(always)]
-    fn words(words: &mut [f32]) -> &mut [f32; 8] {
-        words.first_chunk_mut().expect("vector: whole registers")
-    }
-
-    #[inline(always)]
-    fn load_words(words: &[f32; 8]) -> Self {
-        Self::load(words)
-    }
-
-    #[inline(always)]
-    fn store_words(self, words: &mut [f32; 8]) {
-        self.store(words);
     }
 
     #[inline(always)]

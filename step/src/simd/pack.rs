@@ -7,6 +7,10 @@ use crate::reference::matmul::View;
 
 /// Words of a cache line.
 const LINE: usize = 16;
+/// Rows of the left factor that are packed together where they lie side by side: a few cache lines of each k.
+const GROUP: usize = 60;
+/// k that these are asked for ahead.
+const AHEAD: usize = 8;
 
 /// Words at an address that registers like: a multiple of 64 bytes.
 pub struct Packed(Vec<f32>);
@@ -59,6 +63,57 @@ pub fn pack<V: Vector>(from: View, lines: usize, depth: usize, to: &mut [f32], s
     for k in squares * V::LANES..depth {
         for l in 0..lines {
             to[k * stride + l] = from.at(l, k);
+        }
+    }
+}
+
+/// to[k * 2 * LANES + l] = the word l of row k of `from`, whose columns lie side by side, for l < 2 * LANES.
+///
+/// Both registers of a row at once: rows lie in pages of their own, and a page is looked up once.
+#[inline(always)]
+pub fn pack_pairs<V: Vector>(from: View, depth: usize, to: &mut [f32]) {
+    for (k, to) in to.chunks_exact_mut(2 * V::LANES).take(depth).enumerate() {
+        let row = &from.words[k * from.row_stride..][..2 * V::LANES];
+        let pair = [V::load(row), V::load(&row[V::LANES..])];
+        pair[0].store(to);
+        pair[1].store(&mut to[V::LANES..]);
+    }
+}
+
+/// Words of a packed strip of rows: what is left of the last register has room after it.
+pub fn strip_size<V: Vector>(depth: usize) -> usize {
+    V::TILE_ROWS * depth + V::LANES
+}
+
+/// Strips of `TILE_ROWS` rows each, the last of what is left of `rows`; each as `pack` does.
+#[inline(always)]
+pub fn pack_strips<V: Vector>(from: View, rows: usize, depth: usize, to: &mut [f32]) {
+    let size = strip_size::<V>(depth);
+    let side_by_side = if from.row_stride == 1 { rows / V::TILE_ROWS } else { 0 };
+    let group = GROUP / V::TILE_ROWS;
+    for (first, to) in (0..side_by_side).step_by(group).zip(to.chunks_mut(group * size)) {
+        let from = from.from(first * V::TILE_ROWS, 0);
+        pack_group::<V>(from, group.min(side_by_side - first), depth, to);
+    }
+    for (strip, to) in to.chunks_exact_mut(size).enumerate().skip(side_by_side) {
+        let first = strip * V::TILE_ROWS;
+        let lines = V::TILE_ROWS.min(rows - first);
+        pack::<V>(from.from(first, 0), lines, depth, to, lines);
+    }
+}
+
+/// Some whole strips of rows that lie side by side.
+#[inline(always)]
+fn pack_group<V: Vector>(from: View, strips: usize, depth: usize, to: &mut [f32]) {
+    let size = strip_size::<V>(depth);
+    for k in 0..depth {
+        let at = k * from.column_stride;
+        for strip in 0..strips {
+            let first = at + strip * V::TILE_ROWS;
+            V::prefetch(from.words.get(first + AHEAD * from.column_stride + V::TILE_ROWS - 1));
+            let words = &from.words[first..];
+            let value = if words.len() < V::LANES { V::load_part(words) } else { V::load(words) };
+            value.store(&mut to[strip * size + k * V::TILE_ROWS..]);
         }
     }
 }

@@ -24,8 +24,6 @@ impl Vector for Scalar {
     const LANES: usize = LANES;
     const TILE_ROWS: usize = 6;
 
-    type Words = [f32; 8];
-
     #[inline(always)]
     fn splat(value: f32) -> Self {
         Scalar([value; LANES])
@@ -39,21 +37,6 @@ impl Vector for Scalar {
     #[inline(always)]
     fn store(self, words: &mut [f32]) {
         *words.first_chunk_mut().expect("vector: a store of whole registers") = self.0;
-    }
-
-    #[inline(always)]
-    fn words(words: &mut [f32]) -> &mut [f32; 8] {
-        words.first_chunk_mut().expect("vector: whole registers")
-    }
-
-    #[inline(always)]
-    fn load_words(words: &[f32; 8]) -> Self {
-        Self::load(words)
-    }
-
-    #[inline(always)]
-    fn store_words(self, words: &mut [f32; 8]) {
-        self.store(words);
     }
 
     #[inline(always)]

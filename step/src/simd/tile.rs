@@ -7,8 +7,8 @@ use super::vector::Vector;
 use crate::reference::matmul::View;
 use std::ops::Range;
 
-/// k between two rounds of requests to the caches, and requests of a round.
-const AHEAD: [usize; 2] = [16, 4];
+/// k between two rounds of requests to the caches.
+const ROUND: usize = 16;
 /// Outputs of the largest tile of any instruction set.
 pub const TILE: usize = 14 * 32;
 
@@ -25,16 +25,26 @@ pub struct Ahead<'a> {
 }
 
 impl Ahead<'_> {
+    /// Rows and lines of a round, where `depth` k are still to come: all is asked for by then.
     #[inline(always)]
-    fn request<V: Vector>(&mut self, out: &[&mut [f32]]) {
-        for _ in 0..AHEAD[1] {
-            if let Some(row) = self.rows.next() {
-                let row = &*out[row];
-                V::prefetch(row.get(self.column + V::LANES - 1));
-                V::prefetch(row.get(self.column + 2 * V::LANES - 1));
-            } else if let Some(line) = self.lines.next() {
-                V::prefetch(self.right.words.get(line_at::<V>(self.right, line)));
-            }
+    fn round(&self, depth: usize) -> [usize; 2] {
+        let rounds = depth.div_ceil(ROUND).max(1);
+        [self.rows.len().div_ceil(rounds), self.lines.len().div_ceil(rounds)]
+    }
+
+    #[inline(always)]
+    fn request<V: Vector>(&mut self, [rows, lines]: [usize; 2], out: &[&mut [f32]]) {
+        let rows = self.rows.start..self.rows.end.min(self.rows.start + rows);
+        self.rows.start = rows.end;
+        for row in rows {
+            let row = &*out[row];
+            V::prefetch(row.get(self.column + V::LANES - 1));
+            V::prefetch(row.get(self.column + 2 * V::LANES - 1));
+        }
+        let lines = self.lines.start..self.lines.end.min(self.lines.start + lines);
+        self.lines.start = lines.end;
+        for line in lines {
+            V::prefetch(self.right.words.get(line_at::<V>(self.right, line)));
         }
     }
 }
@@ -83,87 +93,53 @@ impl Target<'_> {
         out: &mut [&mut [f32]],
         edge: &mut [f32],
     ) {
-        let mut acc = chains(left, right, self.start::<V, R, W>(out, edge), ahead, out);
-        if let Some(bias) = self.bias {
-            for w in 0..W {
-                let bias = &bias[self.column + w * V::LANES..];
-                let bias = if bias.len() < V::LANES { V::load_part(bias) } else { V::load(bias) };
-                for r in 0..R {
-                    acc[r][w] = acc[r][w].add(bias);
+        let width = W * V::LANES;
+        let narrow = out[self.rows.start].len() - self.column < width;
+        if narrow && !self.first {
+            for (row, edge) in out[self.rows.clone()].iter().zip(edge.chunks_exact_mut(width)) {
+                let row = &row[self.column..];
+                edge[..row.len()].copy_from_slice(row);
+            }
+        }
+        let mut acc = [[V::splat(0.0); W]; R];
+        if !self.first {
+            for r in 0..R {
+                let row = if narrow { &edge[r * width..] } else { &out[self.rows.start + r][self.column..] };
+                for w in 0..W {
+                    acc[r][w] = V::load(&row[w * V::LANES..]);
                 }
             }
         }
-        let narrow = self.narrow::<V, W>(out);
-        let words: [[&mut V::Words; W]; R] = self.words::<V, R, W>(out, edge);
+        acc = chains(left, right, acc, ahead, out);
+        if let Some(bias) = self.bias {
+            add_bias(&bias[self.column..], &mut acc);
+        }
         for r in 0..R {
+            let row =
+                if narrow { &mut edge[r * width..] } else { &mut out[self.rows.start + r][self.column..] };
             for w in 0..W {
-                acc[r][w].store_words(words[r][w]);
+                acc[r][w].store(&mut row[w * V::LANES..]);
             }
         }
         if narrow {
-            for (row, edge) in out[self.rows.clone()].iter_mut().zip(edge.chunks_exact(W * V::LANES)) {
+            for (row, edge) in out[self.rows.clone()].iter_mut().zip(edge.chunks_exact(width)) {
                 let row = &mut row[self.column..];
                 row.copy_from_slice(&edge[..row.len()]);
             }
         }
     }
-
-    /// What the chains start from: +0, or what the stretch before left.
-    #[inline(always)]
-    fn start<V: Vector, const R: usize, const W: usize>(
-        &self,
-        out: &mut [&mut [f32]],
-        edge: &mut [f32],
-    ) -> [[V; W]; R] {
-        let mut acc = [[V::splat(0.0); W]; R];
-        if self.first {
-            return acc;
-        }
-        if self.narrow::<V, W>(out) {
-            for (row, edge) in out[self.rows.clone()].iter().zip(edge.chunks_exact_mut(W * V::LANES)) {
-                let row = &row[self.column..];
-                edge[..row.len()].copy_from_slice(row);
-            }
-        }
-        let words: [[&mut V::Words; W]; R] = self.words::<V, R, W>(out, edge);
-        for r in 0..R {
-            for w in 0..W {
-                acc[r][w] = V::load_words(words[r][w]);
-            }
-        }
-        acc
-    }
-
-    /// Whether the rows end within the tile's registers.
-    #[inline(always)]
-    fn narrow<V: Vector, const W: usize>(&self, out: &[&mut [f32]]) -> bool {
-        out[self.rows.start].len() - self.column < W * V::LANES
-    }
-
-    /// The tile's outputs by registers, or `edge` in their place where a row ends within a register.
-    #[inline(always)]
-    fn words<'w, V: Vector, const R: usize, const W: usize>(
-        &self,
-        out: &'w mut [&mut [f32]],
-        edge: &'w mut [f32],
-    ) -> [[&'w mut V::Words; W]; R] {
-        if self.narrow::<V, W>(out) {
-            let mut rows = edge.chunks_exact_mut(W * V::LANES);
-            std::array::from_fn(|_| registers::<V, W>(rows.next().expect("matmul: a tile's edge")))
-        } else {
-            let mut rows = out[self.rows.clone()].iter_mut();
-            std::array::from_fn(|_| {
-                registers::<V, W>(&mut rows.next().expect("matmul: a tile's rows")[self.column..])
-            })
-        }
-    }
 }
 
-/// The first W registers of a row.
+/// The bias of each column to its outputs.
 #[inline(always)]
-fn registers<V: Vector, const W: usize>(row: &mut [f32]) -> [&mut V::Words; W] {
-    let mut words = row.chunks_exact_mut(V::LANES);
-    std::array::from_fn(|_| V::words(words.next().expect("matmul: whole registers")))
+fn add_bias<V: Vector, const R: usize, const W: usize>(bias: &[f32], acc: &mut [[V; W]; R]) {
+    for w in 0..W {
+        let bias = &bias[w * V::LANES..];
+        let bias = if bias.len() < V::LANES { V::load_part(bias) } else { V::load(bias) };
+        for r in 0..R {
+            acc[r][w] = acc[r][w].add(bias);
+        }
+    }
 }
 
 /// Takes every accumulator through this block's k. Apart from what reads and writes memory, so that a compiler sees
@@ -177,10 +153,14 @@ fn chains<V: Vector, const R: usize, const W: usize>(
     out: &[&mut [f32]],
 ) -> [[V; W]; R] {
     let mut acc = start;
-    let left = left.as_chunks::<R>().0;
-    for (left, right) in left.chunks(AHEAD[0]).zip(right.chunks(AHEAD[0] * W * V::LANES)) {
-        ahead.request::<V>(out);
-        for (a, b) in left.iter().zip(right.chunks_exact(W * V::LANES)) {
+    let (depth, width) = (left.len() / R, W * V::LANES);
+    let round = ahead.round(depth);
+    let mut first = 0;
+    while first < depth {
+        ahead.request::<V>(round, out);
+        let last = depth.min(first + ROUND);
+        let (left, right) = (&left[first * R..last * R], &right[first * width..last * width]);
+        for (a, b) in left.as_chunks::<R>().0.iter().zip(right.chunks_exact(width)) {
             let mut line = [V::splat(0.0); W];
             for w in 0..W {
                 line[w] = V::load(&b[w * V::LANES..]);
@@ -192,6 +172,7 @@ fn chains<V: Vector, const R: usize, const W: usize>(
                 }
             }
         }
+        first = last;
     }
     acc
 }

@@ -11,21 +11,12 @@ pub trait Vector: Copy {
     /// Rows of a matrix product's register tile: with two registers of columns, as many as the register file holds.
     const TILE_ROWS: usize;
 
-    /// `[f32; LANES]`.
-    type Words;
-
     /// Every lane `value`.
     fn splat(value: f32) -> Self;
     /// The first `LANES` words.
     fn load(words: &[f32]) -> Self;
     /// Writes the first `LANES` words.
     fn store(self, words: &mut [f32]);
-    /// The first `LANES` words.
-    fn words(words: &mut [f32]) -> &mut Self::Words;
-    /// Every lane from its word.
-    fn load_words(words: &Self::Words) -> Self;
-    /// Every lane into its word.
-    fn store_words(self, words: &mut Self::Words);
     /// All of `words`, fewer than `LANES`; +0 in the lanes after them.
     #[inline(always)]
     fn load_part(words: &[f32]) -> Self {

@@ -171,13 +171,16 @@ pub fn check(header: Header, layout: &[Parameter]) -> Result<u64, WrongSnapshot>
     if let Some((name, _)) = found.into_iter().flatten().next() {
         return Err(WrongSnapshot::Extra(name));
     }
-    let mut step = None;
+    let (mut step, mut format) = (None, None);
     for (key, value) in header.metadata {
         match key.as_str() {
             "step" if step.is_none() => step = Some(value),
-            "format" => {}
+            "format" if format.is_none() => format = Some(value),
             _ => return Err(WrongSnapshot::Extra(format!("{METADATA}.{key}"))),
         }
+    }
+    if format.as_deref() != Some("pt") {
+        return Err(WrongSnapshot::Format(format));
     }
     // Only the text that would be written: "007" and "+7" are other files.
     let number = step.as_ref().and_then(|text| text.parse::<u64>().ok());

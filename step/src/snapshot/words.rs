@@ -69,3 +69,23 @@ pub fn write(file: &mut File, words: &[f32]) -> io::Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_come_back_over_the_edges_of_windows_and_tasks() {
+        let words: Vec<u32> = (1..).take(2 * WINDOW_BYTES / 4 + TASK_WORDS + 3).collect();
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(b"a header").unwrap();
+        write(&mut file, &words.iter().map(|word| f32::from_bits(*word)).collect::<Vec<_>>()).unwrap();
+        for source in [Source::Read(file.try_clone().unwrap()), Source::Mapped(file)] {
+            let found: Vec<u32> =
+                source.words(8, words.len()).unwrap().iter().map(|word| word.to_bits()).collect();
+            let differs = found.iter().zip(&words).position(|(found, word)| found != word);
+            assert_eq!((found.len(), differs), (words.len(), None));
+            assert!(source.words(12, words.len()).is_err(), "beyond the end");
+        }
+    }
+}

@@ -109,6 +109,8 @@ mod tests {
         assert_eq!(places(Cut::BeforeSpace, text), [2, 6, 9]);
         assert_eq!(places(Cut::BeforeSpaceOrAfterLine, text), [2, 8, 9]);
         assert_eq!(places(Cut::Never, text), [0; 0]);
+        // A carriage return stays with what is before it and after it.
+        assert_eq!(places(Cut::BeforeSpaceOrAfterLine, "a.\r\nb.\rc"), [4]);
         assert_eq!(Cut::BeforeSpace.last(text), Some(9));
         assert_eq!(Cut::BeforeSpace.last(" ab"), None);
         assert_eq!(Cut::BeforeSpace.last(""), None);

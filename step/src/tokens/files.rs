@@ -143,9 +143,36 @@ mod tests {
     }
 
     #[test]
+    fn a_file_that_grows_or_shrinks_while_it_is_read_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("data");
+        for found in [3, 4, 5] {
+            std::fs::write(&path, "abcd").unwrap();
+            let mut file = Opened::open(&path).unwrap();
+            File::options().write(true).open(&path).unwrap().set_len(found).unwrap();
+            let mut read = Vec::new();
+            let blocks = [file.block(&mut read), file.block(&mut read)];
+            let changed = Err(WrongTokens::Changed { expected: 4, found });
+            match found {
+                3 => assert_eq!(blocks, [Ok(true), changed]),
+                4 => assert_eq!((blocks, &read[..]), ([Ok(true), Ok(false)], &b"abcd"[..])),
+                // At once: what never ends would be read for ever.
+                _ => assert_eq!(blocks[0], changed),
+            }
+        }
+    }
+
+    #[test]
+    fn more_files_than_a_stream_may_have_are_refused() {
+        let named = |count| expand(Path::new(""), &vec!["a".to_owned(); count]);
+        assert_eq!(named(FILES_MAX).unwrap().len(), FILES_MAX);
+        assert!(matches!(named(FILES_MAX + 1), Err(TokensError::TooManyFiles)));
+    }
+
+    #[test]
     fn patterns_are_replaced_by_what_they_match_ordered_by_bytes() {
         let folder = tempfile::tempdir().unwrap();
-        for name in ["b10.bin", "b9.bin", "a.txt", ".b1.bin", "B1.bin"] {
+        for name in ["b10.bin", "b9.bin", "a.txt", ".b1.bin", "B2.bin"] {
             std::fs::write(folder.path().join(name), "x").unwrap();
         }
         let files = |patterns: &[&str]| {
@@ -153,7 +180,7 @@ mod tests {
             expand(folder.path(), &patterns)
                 .map(|paths| paths.iter().map(|path| path.to_str().unwrap().to_owned()).collect::<Vec<_>>())
         };
-        assert_eq!(files(&["a.txt", "*.bin"]).unwrap(), ["a.txt", "B1.bin", "b10.bin", "b9.bin"]);
+        assert_eq!(files(&["a.txt", "*.bin"]).unwrap(), ["a.txt", "B2.bin", "b10.bin", "b9.bin"]);
         assert_eq!(files(&[".*.bin"]).unwrap(), [".b1.bin"]);
         let refused = files(&["x*"]).unwrap_err().to_string();
         assert!(

@@ -1,7 +1,7 @@
 use super::cut::{Cut, SPACES_MAX, UNCUT_BYTES_MAX};
 use super::tokenizer::{Tokenizer, WORDS};
 use super::wrong::{TokensError, WrongTokenizer, WrongTokens};
-use super::{BLOCK_BYTES, Stream};
+use super::{BLOCK_BYTES, Stream, TOKENS_MAX};
 use schemas::config::Data;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -84,6 +84,37 @@ fn shards_are_joined_in_the_order_given_and_know_their_places() {
     assert_eq!(places, [("two", 0, 1), ("one", 1, 2), ("three", 3, 4), ("two", 7, 1)]);
     let of = |place| stream.shards_of(place..=place).first().map(|shard| shard.first);
     assert_eq!([0, 1, 2, 3, 6, 7, 8].map(of), [Some(0), Some(1), Some(1), Some(3), Some(3), Some(7), None]);
+}
+
+#[test]
+fn a_place_in_a_later_file_is_counted_from_its_own_beginning() {
+    let folder = Folder::with(&[("a", b"abc"), ("b", &[7, 200])]);
+    let refused = folder.read("text", Some("bytes"), &["a", "b"], 200).unwrap_err().to_string();
+    assert!(
+        refused.contains("b: expected tokens below model.vocab_size = 200, found 200 at token 1"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn what_is_read_is_told_over_all_files() {
+    let folder = Folder::with(&[("one", b"abc"), ("two", b"defgh")]);
+    let files = vec!["one".into(), "two".into()];
+    let (format, tokenizer) = ("text".into(), Some("bytes".into()));
+    let data = Data { format, tokenizer, files, sequences: 1, length: 1, seed: 0 };
+    let mut told = Vec::new();
+    Stream::read(&data, folder.0.path(), 256, &mut |done, total| told.push((done, total))).unwrap();
+    assert_eq!(told, [(3, 8), (8, 8)]);
+}
+
+/// Told before memory is asked for: the file is all holes.
+#[test]
+fn one_token_more_than_a_stream_may_hold_is_refused() {
+    let folder = Folder::with(&[]);
+    let file = std::fs::File::create(folder.0.path().join("long")).unwrap();
+    file.set_len(2 * (TOKENS_MAX + 1)).unwrap();
+    let refused = folder.read("nanogpt", None, &["long"], 10).unwrap_err();
+    assert!(matches!(&refused, TokensError::Wrong { wrong: WrongTokens::TooMany, .. }), "{refused}");
 }
 
 /// Documents are encoded apart: no word goes over the end of a file, and nothing is put between two.
@@ -286,8 +317,14 @@ fn texts_that_cannot_be_encoded_are_refused_with_the_place() {
     assert_eq!(gpt2(spaces.as_bytes()).unwrap(), file.encode(&spaces).unwrap());
     assert_eq!(file.encode(&spaces).unwrap().last(), Some(&269));
     assert_eq!(gpt2(spaces.replace('c', "\n").as_bytes()), Err(WrongTokens::Spaces { at: 2 }));
+    // The place is one of the file, also where blocks have gone before.
+    let late = "word ".repeat(BLOCK_BYTES / 2);
+    let refused = gpt2(format!("{late}b{} ", " ".repeat(SPACES_MAX)).as_bytes());
+    assert_eq!(refused, Err(WrongTokens::Spaces { at: late.len() as u64 + 1 }));
+    let before = "word ".repeat(BLOCK_BYTES / 5 + 10);
     let word = "a".repeat(UNCUT_BYTES_MAX + 2 * BLOCK_BYTES);
-    assert_eq!(gpt2(word.as_bytes()), Err(WrongTokens::Uncut { at: 0 }));
+    let refused = gpt2([before.as_bytes(), word.as_bytes()].concat().as_slice());
+    assert_eq!(refused, Err(WrongTokens::Uncut { at: before.len() as u64 - 1 }));
     // What a tokenizer.json has no token for, and no unknown token either, is left out by the library; nothing is left.
     let none = json!({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}});
     let folder = Folder::with(&[("t.json", none.to_string().as_bytes()), ("text", b"b")]);
@@ -344,6 +381,12 @@ fn a_tokenizer_json_of_llamas_kind_is_read() {
         assert_eq!(llama.encode(text).unwrap(), tokens, "{text:?}");
     }
     assert_eq!(llama.decode(&[264, 264, 198, 172]).unwrap(), "ab ab\u{e9}");
+    assert_eq!(llama.decode(&[1, 264]).unwrap(), "<s> ab", "what is read is shown, special tokens too");
+    let mut padded = llama_json();
+    padded["padding"] = json!({"strategy": {"Fixed": 8}, "direction": "Right", "pad_to_multiple_of": null,
+                               "pad_id": 0, "pad_type_id": 0, "pad_token": "<unk>"});
+    let padded = Tokenizer::from_json(padded.to_string().as_bytes()).unwrap();
+    assert_eq!(padded.encode("ab ab").unwrap(), [264, 264], "a stream has no batch to be filled up");
     let hash = schemas::config::tokenizer_identity(llama_json().to_string().as_bytes());
     assert_eq!(llama.identity, hash);
     assert_eq!(hash.len(), "sha256:".len() + 64);
@@ -366,6 +409,11 @@ fn what_is_no_usable_tokenizer_json_is_refused_by_name() {
         assert_eq!(changed("/model/type", json!(name)), WrongTokenizer::Model { found });
     }
     assert_eq!(changed("/model/dropout", json!(0.1)), WrongTokenizer::Dropout { found: "0.1".into() });
+    let mut none = llama_json();
+    none["model"]["dropout"] = json!(0.0);
+    assert!(Tokenizer::from_json(none.to_string().as_bytes()).is_ok(), "none at all");
+    let WrongTokenizer::Model { found } = changed("/model/type", json!("x".repeat(300))) else { panic!() };
+    assert_eq!(found.chars().count(), 200, "the beginning of what a file says");
     assert!(matches!(changed("/model/vocab", json!(3)), WrongTokenizer::Format(_)));
     // A merge of what is not in the vocabulary.
     assert!(matches!(changed("/model/merges/0", json!("x y")), WrongTokenizer::Format(_)));
@@ -381,6 +429,9 @@ fn what_is_no_usable_tokenizer_json_is_refused_by_name() {
     let refused = Tokenizer::open("t.json", folder.path()).unwrap_err().to_string();
     assert!(refused.ends_with("t.json: expected at most 67108864 bytes, found 67108865"), "{refused}");
     assert!(Tokenizer::open(".json", folder.path()).is_err());
+    std::fs::create_dir(folder.path().join("d.json")).unwrap();
+    let refused = Tokenizer::open("d.json", folder.path()).unwrap_err().to_string();
+    assert!(refused.contains("d.json: could not read it: expected a regular file"), "{refused}");
 }
 
 /// Only what is known to be local may be cut; anything else is encoded whole.
@@ -402,11 +453,16 @@ fn a_tokenizer_json_is_cut_only_where_its_parts_are_known() {
     for other in [
         cut("/normalizer", json!({"type": "NFKC"})),
         cut("/pre_tokenizer", json!({"type": "Whitespace"})),
+        cut("/pre_tokenizer/type", json!("Whitespace")),
+        cut("/pre_tokenizer/pretokenizers/0/type", json!("Whitespace")),
+        cut("/pre_tokenizer/pretokenizers/1/type", json!("Whitespace")),
         cut("/pre_tokenizer/pretokenizers/0/behavior", json!("Removed")),
+        cut("/pre_tokenizer/pretokenizers/0/invert", json!(true)),
         cut("/pre_tokenizer/pretokenizers/0/pattern/Regex", json!("\\s+")),
         cut("/pre_tokenizer/pretokenizers/1/use_regex", json!(true)),
         cut("/pre_tokenizer/pretokenizers/1/add_prefix_space", json!(true)),
         added("content", json!("<x y>")),
+        added("content", json!("")),
         added("lstrip", json!(true)),
         added("rstrip", json!(true)),
     ] {

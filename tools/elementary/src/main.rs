@@ -6,7 +6,11 @@
 //! is in 2^-23 times the power of two at or below |true|, but not less than 2^-149. The binary64 value is off by less
 //! than 2^-29 of such a unit where it is one function, and by a few times that where it is composed (GELU, SiLU).
 //!
-//! usage: elementary [FUNCTION...]     of: exp log tanh gelu gelu-backward silu silu-backward
+//! usage: elementary [--every N] [FUNCTION...]
+//!
+//! The functions are exp, log, tanh, gelu, gelu-backward, silu, silu-backward and silu-backward-up. With `--every N`
+//! only the bit patterns divisible by N are taken, and the last of each 65536. For N a power of two up to 65536 the
+//! first and the last pattern of each exponent are among them.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,8 +34,9 @@ struct Function {
     ranges: &'static [(f32, f32)],
 }
 
+static ONES: [f32; CHUNK] = [1.0; CHUNK];
 const TINY: f32 = f32::MIN_POSITIVE;
-const FUNCTIONS: [Function; 7] = [
+const FUNCTIONS: [Function; 8] = [
     Function {
         name: "exp",
         reference: elementary::exp,
@@ -67,7 +72,7 @@ const FUNCTIONS: [Function; 7] = [
     Function {
         name: "gelu-backward",
         reference: |x| elementary::gelu_backward(x, 1.0),
-        compiled: Some(|backend, x, y| dispatch::gelu_backward_input(backend, x, &[1.0; CHUNK], y)),
+        compiled: Some(|backend, x, y| dispatch::gelu_backward_input(backend, x, &ONES[..x.len()], y)),
         truth: |x| {
             let (up, down) = (core_math::exp(2.0 * gelu_inner(x)), core_math::exp(-2.0 * gelu_inner(x)));
             let slope = (2.0 / std::f64::consts::PI).sqrt() * (1.0 + 3.0 * 0.044715 * x * x);
@@ -80,7 +85,7 @@ const FUNCTIONS: [Function; 7] = [
     Function {
         name: "silu",
         reference: |x| one(|y| step::reference::swiglu::swiglu_forward(&[x], &[1.0], y)),
-        compiled: Some(|backend, x, y| dispatch::swiglu_forward(backend, x, &[1.0; CHUNK], y)),
+        compiled: Some(|backend, x, y| dispatch::swiglu_forward(backend, x, &ONES[..x.len()], y)),
         truth: |x| x / (1.0 + core_math::exp(-x)),
         nearest: None,
         ranges: &[(-87.0, -1.0), (-1.0, 1.0), (1.0, f32::MAX)],
@@ -89,7 +94,8 @@ const FUNCTIONS: [Function; 7] = [
         name: "silu-backward",
         reference: |x| one(|y| step::reference::swiglu::swiglu_backward(&[1.0], &[x], &[1.0], y, &mut [0.0])),
         compiled: Some(|backend, x, y| {
-            dispatch::swiglu_backward(backend, &[1.0; CHUNK], x, &[1.0; CHUNK], y, &mut [0.0; CHUNK]);
+            let ones = &ONES[..x.len()];
+            dispatch::swiglu_backward(backend, ones, x, ones, y, &mut [0.0; CHUNK][..x.len()]);
         }),
         truth: |x| {
             let (s, rest) = (1.0 / (1.0 + core_math::exp(-x)), 1.0 / (1.0 + core_math::exp(x)));
@@ -97,6 +103,17 @@ const FUNCTIONS: [Function; 7] = [
         },
         nearest: None,
         ranges: &[(-87.0, -1.0), (-1.0, 1.0), (1.0, 87.0)],
+    },
+    Function {
+        name: "silu-backward-up",
+        reference: |x| one(|y| step::reference::swiglu::swiglu_backward(&[1.0], &[x], &[1.0], &mut [0.0], y)),
+        compiled: Some(|backend, x, y| {
+            let ones = &ONES[..x.len()];
+            dispatch::swiglu_backward(backend, ones, x, ones, &mut [0.0; CHUNK][..x.len()], y);
+        }),
+        truth: |x| x / (1.0 + core_math::exp(-x)),
+        nearest: None,
+        ranges: &[(-87.0, -1.0), (-1.0, 1.0), (1.0, f32::MAX)],
     },
 ];
 
@@ -167,10 +184,13 @@ impl Found {
 }
 
 /// One chunk of inputs: every backend against the reference, then the reference against the truth.
-fn chunk(function: &Function, number: u64, found: &mut [Found]) -> Result<(), String> {
-    let x: Vec<f32> = (0..CHUNK as u32).map(|i| f32::from_bits((number as u32) << 16 | i)).collect();
+fn chunk(function: &Function, number: u64, every: u32, found: &mut [Found]) -> Result<(), String> {
+    let last = CHUNK as u32 - 1;
+    let places = (0..=last).map(|i| (number as u32) << 16 | i);
+    let taken = places.filter(|bits| bits % every == 0 || bits & last == last);
+    let x: Vec<f32> = taken.map(f32::from_bits).collect();
     let want: Vec<f32> = x.iter().map(|x| (function.reference)(*x)).collect();
-    let mut y = vec![0.0; CHUNK];
+    let mut y = vec![0.0; x.len()];
     for backend in Backend::all() {
         let Some(compiled) = function.compiled.filter(|_| backend != Backend::REFERENCE) else { continue };
         compiled(backend, &x, &mut y);
@@ -190,7 +210,7 @@ fn chunk(function: &Function, number: u64, found: &mut [Found]) -> Result<(), St
     Ok(())
 }
 
-fn check(function: &Function) -> Result<(), String> {
+fn check(function: &Function, every: u32) -> Result<(), String> {
     let next = AtomicU64::new(0);
     let all = Mutex::new((vec![Found::default(); function.ranges.len()], Ok(())));
     std::thread::scope(|scope| {
@@ -203,7 +223,7 @@ fn check(function: &Function) -> Result<(), String> {
                     if number >= CHUNKS {
                         break;
                     }
-                    outcome = chunk(function, number, &mut found);
+                    outcome = chunk(function, number, every, &mut found);
                 }
                 let mut all = all.lock().expect("no thread panics while it holds this");
                 all.0.iter_mut().zip(found).for_each(|(all, found)| all.join(found));
@@ -217,7 +237,7 @@ fn check(function: &Function) -> Result<(), String> {
     outcome?;
     let backends: Vec<&str> = Backend::all().iter().map(|backend| backend.name()).collect();
     let equal = if function.compiled.is_some() { backends.join(" = ") } else { "reference only".into() };
-    println!("{}: {equal} on 2^32 inputs", function.name);
+    println!("{}: {equal} on {}", function.name, inputs(every));
     for (found, (low, high)) in found.iter().zip(function.ranges) {
         let Found { inputs, not_nearest, units, absolute } = found;
         println!(
@@ -229,8 +249,26 @@ fn check(function: &Function) -> Result<(), String> {
     Ok(())
 }
 
+/// Which inputs were taken.
+fn inputs(every: u32) -> String {
+    match every {
+        1 => "all 2^32 inputs".into(),
+        _ => format!("every {every}th of the 2^32 inputs and the last of each {CHUNK}"),
+    }
+}
+
 fn main() {
-    let asked: Vec<String> = std::env::args().skip(1).collect();
+    let mut asked: Vec<String> = std::env::args().skip(1).collect();
+    let mut every = 1;
+    if asked.first().is_some_and(|first| first == "--every") {
+        let number = asked.get(1).and_then(|number| number.parse().ok()).filter(|number| *number > 0);
+        let Some(number) = number else {
+            eprintln!("elementary: error: --every: expected a number of at least 1");
+            std::process::exit(2);
+        };
+        every = number;
+        asked.drain(..2);
+    }
     if let Some(unknown) = asked.iter().find(|name| FUNCTIONS.iter().all(|function| function.name != **name))
     {
         let known: Vec<&str> = FUNCTIONS.iter().map(|function| function.name).collect();
@@ -238,10 +276,10 @@ fn main() {
         std::process::exit(2);
     }
     for function in FUNCTIONS.iter().filter(|f| asked.is_empty() || asked.iter().any(|name| name == f.name)) {
-        if let Err(difference) = check(function) {
+        if let Err(difference) = check(function, every) {
             eprintln!("elementary: error: {difference}");
             std::process::exit(1);
         }
     }
-    println!("elementary: every backend equal to the reference on all 2^32 inputs");
+    println!("elementary: every backend equal to the reference on {}", inputs(every));
 }
