@@ -60,46 +60,47 @@ fn assert_wrong(report: &Report, words: &[&str]) {
     }
 }
 
-fn in_order(count: usize, work: impl Fn(usize) -> Report + Sync) -> Vec<Report> {
-    let (next, reports) = (std::sync::atomic::AtomicUsize::new(0), std::sync::Mutex::new(vec![]));
-    std::thread::scope(|scope| {
-        for _ in 0..2 {
-            scope.spawn(|| {
-                loop {
-                    let index = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-                    if index >= count {
-                        return;
-                    }
-                    let report = work(index);
-                    reports.lock().unwrap().push(report);
-                }
-            });
-        }
-    });
-    reports.into_inner().unwrap()
+/// Every kernel of this program, for one architecture.
+fn look_through(architecture: &str) {
+    let (tools, source) = (Tools::find(), kernels::source());
+    let report = inspect(&tools, &source, architecture, BUILD);
+    let wrong = &report.wrong;
+    assert!(wrong.is_empty(), "{} wrong: {:#?}", wrong.len(), &wrong[..wrong.len().min(20)]);
+    let written = source.matches("\nKERNEL ").count() + source.matches("\nPRODUCT(").count();
+    assert!(report.kernels.len() > 30 && report.kernels.len() <= written, "every kernel was looked through");
+    println!("{} kernels, {} instructions", report.kernels.len(), report.instructions);
 }
 
 #[test]
-fn the_machine_code_rounds_every_operation_as_it_is_written() {
-    let (tools, source) = (Tools::find(), kernels::source());
-    let plain = Build { recorded: false, ..BUILD };
-    let mut work: Vec<(&str, Build)> = ARCHITECTURES.iter().map(|&one| (one, BUILD)).collect();
-    work.push(("sm_90", plain));
-    let reports = in_order(work.len(), |index| inspect(&tools, &source, work[index].0, work[index].1));
-    let wrong: Vec<_> = reports.iter().flat_map(|report| &report.wrong).collect();
-    assert!(wrong.is_empty(), "{} wrong: {:#?}", wrong.len(), &wrong[..wrong.len().min(20)]);
-    let written = source.matches("\nKERNEL ").count();
-    for report in &reports {
-        assert_eq!(report.kernels.len(), written, "every kernel was looked through");
-        println!("{} kernels, {} instructions", report.kernels.len(), report.instructions);
-    }
+fn the_machine_code_rounds_every_operation_as_it_is_written_on_sm_80() {
+    look_through(ARCHITECTURES[0]);
+}
+
+#[test]
+fn the_machine_code_rounds_every_operation_as_it_is_written_on_sm_86() {
+    look_through(ARCHITECTURES[1]);
+}
+
+#[test]
+fn the_machine_code_rounds_every_operation_as_it_is_written_on_sm_89() {
+    look_through(ARCHITECTURES[2]);
+}
+
+#[test]
+fn the_machine_code_rounds_every_operation_as_it_is_written_on_sm_90() {
+    look_through(ARCHITECTURES[3]);
+}
+
+#[test]
+fn the_machine_code_rounds_every_operation_as_it_is_written_on_sm_100() {
+    look_through(ARCHITECTURES[4]);
 }
 
 #[test]
 fn every_operation_of_the_portable_header_passes() {
     let (tools, source) = (Tools::find(), with_portable(EVERY_OPERATION));
-    let reports = in_order(5, |index| inspect(&tools, &source, ARCHITECTURES[index], BUILD));
-    for report in reports {
+    for architecture in ARCHITECTURES {
+        let report = inspect(&tools, &source, architecture, BUILD);
         assert_eq!(report.wrong, Vec::<String>::new());
         assert_eq!(report.kernels, ["divided", "fused", "plain", "rooted", "whole"]);
         assert!(report.written_fma > 0 && report.instructions > 100, "{report:?}");
