@@ -130,8 +130,8 @@ struct Draft {
     outputs: Option<Vec<Option<usize>>>,
 }
 
-/// Gives every launch its places for sums: those of one output lie side by side, whichever launches write it. Returns the
-/// launches, and where each output's triples begin and how many they are.
+/// Gives every launch its places for sums: those of one output lie side by side, whichever launches write it. Returns
+/// the launches, and where each output's triples begin and how many they are.
 fn number(
     context: &Context<'_>,
     drafts: Vec<Draft>,
