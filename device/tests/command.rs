@@ -123,10 +123,18 @@ fn a_dry_run_checks_the_job_and_writes_nothing() {
     assert!(said.contains(&format!("parameters            {}", tiny.plan.parameter_count())), "{said}");
     assert!(said.contains("32 tokens, ") && said.contains(" multiply-accumulates\n"), "{said}");
     assert!(!said.contains("iB"), "{said}");
+    assert!(said.contains("disk, all devices     ") && said.contains("time, estimated       "), "{said}");
     let output = device(&tiny, &run_with(&["--dry-run", "--json"]));
     let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(said["state_bytes"], 12 * tiny.plan.parameter_count());
     assert_eq!(said["step_tokens"], 32);
+    let parts = ["disk_snapshot_bytes", "disk_trace_bytes", "disk_record_bytes"]
+        .map(|part| said[part].as_u64().unwrap());
+    assert_eq!(said["disk_bytes"], parts.iter().sum::<u64>());
+    assert!(parts[0] >= 2 * 2 * 12 * tiny.plan.parameter_count(), "two snapshots of each device: {said}");
+    assert_eq!(parts[1], 0, "no traces were asked for");
+    let time = &said["time_estimated"];
+    assert!(time["seconds"].as_f64().unwrap() > 0.0 && time["at_least"] == false, "{time}");
     assert_eq!(files(tiny.folder.path()).len(), before + 1, "only this test's note");
     std::fs::write(tiny.path("job/tokens.bin"), b"short").unwrap();
     let output = device(&tiny, &["run", "--job", "job", "--devices", "4", "--dry-run"]);
@@ -242,17 +250,15 @@ fn a_device_whose_kernels_contract_is_listed_as_refused_and_runs_nothing() {
     assert!(list.contains(&format!("cannot run the profile exactly: {why}")), "{list}");
     let output = device(&tiny, &["list", "--contracted", "--json"]);
     let listed: serde_json::Value = serde_json::from_str(text(&output.stdout)).unwrap();
-    assert_eq!((&listed[0]["name"], &listed[0]["devices"][0]["exact"]), (&"opencl".into(), &false.into()));
-    assert!(listed[0]["devices"][0]["refused"].as_str().unwrap().starts_with(why), "{listed}");
+    let opencl = listed.as_array().unwrap().iter().find(|one| one["name"] == "opencl").unwrap();
+    assert_eq!(opencl["devices"][0]["exact"], false);
+    assert!(opencl["devices"][0]["refused"].as_str().unwrap().starts_with(why), "{listed}");
     // With the backend named, and with the one that would be taken.
     let named = [&RUN[..RUN.len() - 1], &["opencl", "--contracted"]].concat();
     let taken = [&RUN[..RUN.len() - 2], &["--contracted"]].concat();
-    for words in [named, taken] {
-        let output = device(&tiny, &words);
-        assert_refused(
-            &output,
-            &format!("backend opencl: expected a device that runs the profile exactly, found none: {why}"),
-        );
+    let none = "expected a device that runs the profile exactly, found none: ";
+    for (words, message) in [(named, format!("backend opencl: {none}{why}")), (taken, none.to_owned())] {
+        assert_refused(&device(&tiny, &words), &message);
         assert!(!tiny.path("out").exists() && !tiny.path("keys").exists());
     }
 }

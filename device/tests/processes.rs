@@ -27,10 +27,13 @@ fn peers(devices: u64) -> String {
 
 /// The command of device `rank`, or of all devices.
 fn command(tiny: &Tiny, out: &str, devices: u64, rank: Option<u64>, more: &[&str]) -> Command {
-    let words = "run --job job --challenge challenge.note --keys keys --backend simulated --snapshot-every 2 --traces";
+    let words = "run --job job --challenge challenge.note --keys keys --backend simulated --traces";
     let mut command = Command::new(env!("CARGO_BIN_EXE_device"));
     command.current_dir(tiny.folder.path()).args(words.split(' '));
     command.args(["--devices", &devices.to_string(), "--out", out]).args(more);
+    if !more.contains(&"--snapshot-every") {
+        command.args(["--snapshot-every", "2"]);
+    }
     if let Some(rank) = rank {
         command.args(["--rank", &rank.to_string(), "--peers", &peers(devices), "--peer-timeout", "120"]);
     }
@@ -187,7 +190,7 @@ fn one_process_for_all_devices_goes_on_after_a_kill() {
 #[test]
 fn a_process_that_is_told_to_stop_finishes_its_step_and_says_how_to_go_on() {
     let tiny = job_of(2000);
-    let mut children = start(&tiny, 2, &[]);
+    let mut children = start(&tiny, 2, &["--snapshot-every", "0"]);
     wait_for_records(&tiny, 0, 5000, &mut children[0].1);
     let told = Command::new("kill").args(["-TERM", &children[1].1.id().to_string()]).status().unwrap();
     assert!(told.success());
