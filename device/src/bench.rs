@@ -54,7 +54,7 @@ pub struct Times {
     pub digest: f64,
     /// Folds of two flat vectors.
     pub folds: f64,
-    /// Kinds of operations within a leaf: how many, seconds, billions of floating-point operations (of matrix products).
+    /// Kinds of operations within a leaf: how many, seconds, billions of floating-point operations of products.
     pub kinds: BTreeMap<&'static str, (u64, f64, f64)>,
 }
 
@@ -267,7 +267,10 @@ impl Times {
 
     /// For machines.
     pub fn json(&self) -> Value {
-        let kind = |(name, (count, seconds, work)): (&&str, &(u64, f64, f64))| json!({"kind": name, "count": count, "seconds": seconds, "gflop": work});
+        let kind = |(name, kind): (&&str, &(u64, f64, f64))| {
+            let (count, seconds, work) = kind;
+            json!({"kind": name, "count": count, "seconds": seconds, "gflop": work})
+        };
         json!({
             "device": self.device,
             "start_s": self.start,

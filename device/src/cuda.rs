@@ -62,7 +62,7 @@ pub struct Cuda {
     facts: DeviceFacts,
 }
 
-// SAFETY: the driver's handles may be used from any thread once the context is bound to it, which every call does first.
+// SAFETY: the driver's handles may be used from any thread that the context is bound to, which every call does first.
 unsafe impl Send for Cuda {}
 
 /// Whether the system has a driver of CUDA.

@@ -9,8 +9,8 @@
 //! * the kernels with `f_fma`, `f_div` and `f_sqrt` made of integer operations: whatever fused or imprecise operation
 //!   is left in their machine code was made of a sum and a product.
 //!
-//! In the second and third, tiles of matrix products are less deep: a compiler takes long over loops that are unrolled, and
-//! it contracts in short ones as in long ones.
+//! In the second and third, tiles of matrix products are less deep: a compiler takes long over loops that are
+//! unrolled, and it contracts in short ones as in long ones.
 
 use device::machine::Build;
 use device::nvrtc::{self, Compiled, Nvrtc};
@@ -73,8 +73,8 @@ impl Instruction {
             && self.operands.contains(", -RZ, RZ, ")
     }
 
-    /// Takes the smaller or larger of a value and a constant that is not zero, and a NaN if it is one: what comparing and
-    /// choosing gives. Of two values it is not the same, since one zero is below the other.
+    /// Takes the smaller or larger of a value and a constant that is not zero, and a NaN if it is one: what comparing
+    /// and choosing gives. Of two values it is not the same, since one zero is below the other.
     fn bounds(&self) -> bool {
         let constant = |operand: &str| operand.trim().parse::<f32>().is_ok_and(|value| value != 0.0);
         self.ends("NAN") && self.operands.split(',').any(constant)
@@ -157,7 +157,7 @@ fn instructions_of_text(ptx: &str) -> BTreeMap<String, Vec<&str>> {
 }
 
 /// Operations of the virtual machine on floats that round once, to nearest, or not at all.
-const TEXT_ALLOWED: [&str; 11] = [
+const TEXT_ALLOWED: [&str; 12] = [
     "add.rn.f32",
     "sub.rn.f32",
     "mul.rn.f32",
@@ -167,6 +167,7 @@ const TEXT_ALLOWED: [&str; 11] = [
     "rcp.rn.f32",
     "neg.f32",
     "abs.f32",
+    "copysign.f32",
     "cvt.rn.f32.s32",
     "cvt.rn.f32.u32",
 ];
