@@ -211,7 +211,7 @@ fn a_kept_snapshot_is_used_only_as_the_one_that_was_saved() {
         let at = |step: u64| folder.path().join(format!("step-00000{step}.{ending}"));
         std::fs::copy(at(1), at(2)).expect("copied");
     }
-    let wrong = snapshot::kept(folder.path(), &plan.parameters, 2).expect_err("another step").source;
+    let wrong = snapshot::kept(folder.path(), &plan.parameters, RUN, 2).expect_err("another step").source;
     assert!(matches!(wrong, WrongSnapshot::NotTheOneSaved { .. }), "{wrong}");
     let path = folder.path().join("step-000001.safetensors");
     let whole = std::fs::read(&path).expect("bytes");

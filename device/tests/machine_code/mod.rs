@@ -69,7 +69,7 @@ impl Instruction {
     /// Moves a constant: a product of nothing and nothing, added to it.
     fn is_move(&self) -> bool {
         self.name.starts_with("HFMA2")
-            && self.operands.starts_with(|c: char| c == 'R' || c == 'U')
+            && self.operands.starts_with(['R', 'U'])
             && self.operands.contains(", -RZ, RZ, ")
     }
 
