@@ -73,6 +73,7 @@ pub fn write(file: &mut impl io::Write, words: &[f32]) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Write as _;
 
     #[test]
     fn words_come_back_over_the_edges_of_windows_and_tasks() {
