@@ -175,6 +175,7 @@ pub fn named(name: &str, contracted: bool) -> Option<Box<dyn Backend>> {
 
 /// The first backend that has a device which can run the profile exactly.
 pub fn first_fit() -> Box<dyn Backend> {
-    let fits = |backend: &Box<dyn Backend>| backend.devices().iter().any(|device| device.refused.is_none());
-    all(false).into_iter().find(fits).unwrap_or_else(|| Box::new(Simulated::detect()))
+    let fits = |backend: &dyn Backend| backend.devices().iter().any(|device| device.refused.is_none());
+    let fit = all(false).into_iter().find(|backend| fits(&**backend));
+    fit.unwrap_or_else(|| Box::new(Simulated::detect()))
 }

@@ -264,10 +264,10 @@ fn chosen_backend(name: Option<&str>, contracted: bool) -> Result<Box<dyn Backen
         })?,
         // The drill is about kernels, which the last of all, the simulated one, does not have.
         None if contracted => {
-            let there = |backend: &Box<dyn Backend>| {
+            let there = |backend: &dyn Backend| {
                 !backend.simulated() && backend.devices().iter().any(|device| device.facts.is_some())
             };
-            all().into_iter().find(there).unwrap_or_else(|| all().swap_remove(0))
+            all().into_iter().find(|backend| there(&**backend)).unwrap_or_else(|| all().swap_remove(0))
         }
         None => backend::first_fit(),
     };
