@@ -265,7 +265,12 @@ fn chosen_backend(name: Option<&str>, contracted: bool) -> Result<Box<dyn Backen
             Failure::Backend { found: name.to_owned(), expected: names.join(" or ") }
         })?,
         // The drill is about kernels, which the last of all, the simulated one, does not have.
-        None if contracted => all().swap_remove(0),
+        None if contracted => {
+            let there = |backend: &dyn Backend| {
+                !backend.simulated() && backend.devices().iter().any(|device| device.facts.is_some())
+            };
+            all().into_iter().find(|backend| there(&**backend)).unwrap_or_else(|| all().swap_remove(0))
+        }
         None => backend::first_fit(),
     };
     let refused = backend.devices().into_iter().map(|device| device.refused);

@@ -159,10 +159,10 @@ impl Device for SimulatedDevice<'_> {
         Ok(())
     }
 
-    fn join(&mut self, _mine_is_left: bool) -> Result<(), BackendError> {
+    fn join(&mut self, _: bool) -> Result<(), BackendError> {
         assert_eq!(self.node.len(), self.arrived.len(), "simulated: nodes of one tree have one length");
-        // A sum of two is the same either way round, but for which NaN it is, and every NaN is one word in a record.
-        self.node.iter_mut().zip(&self.arrived).for_each(|(mine, its)| *mine += *its);
+        // Which of the two is left changes no bit of a sum but a NaN's, and all NaNs are one word in digests.
+        self.node.iter_mut().zip(&self.arrived[..]).for_each(|(mine, its)| *mine += *its);
         Ok(())
     }
 
