@@ -205,6 +205,9 @@ fn run_job(flags: Run) -> Result<(), Failure> {
             false => report::estimate_text(job, devices, steps, &needs, &disk, &plan),
         });
     };
+    // Before a compiler of kernels comes into the process: some catch these signals, do their own work, and raise them
+    // again for whoever was there first, or for nobody.
+    let stop = listen_for_signals()?;
     let backend = chosen_backend(flags.backend.as_deref(), flags.contracted)?;
     let checkpoint = read_limited(&challenge, CHECKPOINT_BYTES_MAX as u64).map_err(Failure::Challenge)?;
     let peers = |addresses| Peers {
@@ -223,7 +226,7 @@ fn run_job(flags: Run) -> Result<(), Failure> {
         alone: flags.rank.zip(flags.peers.map(peers)),
         hand_in: flags.hand_in,
         snapshot_every: every,
-        stop: listen_for_signals()?,
+        stop,
     };
     let mut watch = Watch::start(steps, request.ranks().len(), job.plan.leaves * job.plan.dimensions.rows());
     let ended = run(&job, &request, &*backend, &mut |progress| watch.see(progress));

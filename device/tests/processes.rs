@@ -27,12 +27,14 @@ fn peers(devices: u64) -> String {
 
 /// The command of device `rank`, or of all devices.
 fn command(tiny: &Tiny, out: &str, devices: u64, rank: Option<u64>, more: &[&str]) -> Command {
-    let words = "run --job job --challenge challenge.note --keys keys --backend simulated --traces";
+    let words = "run --job job --challenge challenge.note --keys keys --traces";
     let mut command = Command::new(env!("CARGO_BIN_EXE_device"));
     command.current_dir(tiny.folder.path()).args(words.split(' '));
     command.args(["--devices", &devices.to_string(), "--out", out]).args(more);
-    if !more.contains(&"--snapshot-every") {
-        command.args(["--snapshot-every", "2"]);
+    for (flag, usual) in [("--snapshot-every", "2"), ("--backend", "simulated")] {
+        if !more.contains(&flag) {
+            command.args([flag, usual]);
+        }
     }
     if let Some(rank) = rank {
         command.args(["--rank", &rank.to_string(), "--peers", &peers(devices), "--peer-timeout", "120"]);
@@ -187,10 +189,10 @@ fn one_process_for_all_devices_goes_on_after_a_kill() {
     assert_eq!(judged(&tiny.path("out")), judged(&whole));
 }
 
-#[test]
-fn a_process_that_is_told_to_stop_finishes_its_step_and_says_how_to_go_on() {
+/// Tells one of two processes to stop, in the middle of a run.
+fn stopped_and_kept(backend: &str) {
     let tiny = job_of(2000);
-    let mut children = start(&tiny, 2, &["--snapshot-every", "0"]);
+    let mut children = start(&tiny, 2, &["--snapshot-every", "0", "--backend", backend]);
     wait_for_records(&tiny, 0, 5000, &mut children[0].1);
     let told = Command::new("kill").args(["-TERM", &children[1].1.id().to_string()]).status().unwrap();
     assert!(told.success());
@@ -206,6 +208,16 @@ fn a_process_that_is_told_to_stop_finishes_its_step_and_says_how_to_go_on() {
         let step: u64 = step.parse().unwrap();
         assert!(tiny.path(&format!("out/work/rank-{rank}/snapshots/step-{step:06}.digest")).exists());
     }
+}
+
+#[test]
+fn a_process_that_is_told_to_stop_finishes_its_step_and_says_how_to_go_on() {
+    stopped_and_kept("simulated");
+}
+
+#[test]
+fn a_compiler_of_kernels_in_the_process_takes_no_signal_away() {
+    stopped_and_kept("opencl");
 }
 
 #[test]
