@@ -245,8 +245,9 @@ fn answers(machine: &mut dyn Machine, questions: &[Question]) -> Result<Vec<u32>
 mod tests {
     use super::*;
     use crate::kernels;
-    use crate::machine::Build;
+    use crate::machine::{Buffer, Build};
     use crate::opencl::OpenCl;
+    use schemas::receipt::DeviceFacts;
     use sha2::{Digest as _, Sha256};
 
     fn machine(contracted: bool, source: &str) -> OpenCl {
@@ -292,5 +293,58 @@ mod tests {
             said.starts_with("it rounds otherwise: fma(a, b, c) of a = 39800001, b = 397ffffe"),
             "{said}"
         );
+    }
+
+    /// Answers everything as it should, but one question.
+    struct Almost {
+        asked: Vec<Question>,
+        wrong: usize,
+    }
+
+    impl Machine for Almost {
+        fn facts(&self) -> DeviceFacts {
+            unreachable!("the self-test asks for no facts")
+        }
+
+        fn allocate(&mut self, _: u64) -> Result<Buffer, BackendError> {
+            Ok(Buffer(0))
+        }
+
+        fn write(&mut self, _: Buffer, _: u64, _: &[u8]) -> Result<(), BackendError> {
+            Ok(())
+        }
+
+        fn read(&mut self, _: Buffer, _: u64, bytes: &mut [u8]) -> Result<(), BackendError> {
+            for (at, (place, question)) in
+                bytes.as_chunks_mut::<4>().0.iter_mut().zip(&self.asked).enumerate()
+            {
+                *place = (question.expected ^ u32::from(at == self.wrong)).to_le_bytes();
+            }
+            Ok(())
+        }
+
+        fn launch(&mut self, _: &Launch) -> Result<(), BackendError> {
+            Ok(())
+        }
+
+        fn finish(&mut self) -> Result<(), BackendError> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn one_bit_wrong_in_any_kind_of_answer_is_refused_and_its_formula_told() {
+        let asked = questions();
+        let operations = [Add, Sub, Mul, Div, Sqrt, Fma, MulThenAdd, MulThenSub, Exp, Log, Tanh];
+        for operation in operations {
+            let first = asked.iter().position(|question| question.operation == operation).unwrap();
+            let last = asked.iter().rposition(|question| question.operation == operation).unwrap();
+            for wrong in [first, last] {
+                let said = check(&mut Almost { asked: asked.clone(), wrong }).unwrap_err().0;
+                let told = format!(": {} of a = {:08x}", operation.formula(), asked[wrong].words[0]);
+                assert!(said.contains(&told), "{operation:?}: {said}");
+            }
+        }
+        assert_eq!(check(&mut Almost { wrong: asked.len(), asked }), Ok(()));
     }
 }

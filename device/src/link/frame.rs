@@ -178,4 +178,18 @@ mod tests {
             assert!(error.ends_with("expected at most 3 and 94"), "{error}");
         }
     }
+
+    #[test]
+    fn lists_have_as_many_entries_as_a_run_can_have_and_no_more() {
+        for (body, unit, least, most) in
+            [(Body::Losses(vec![0]), 4, 1, LIMITS.leaves), (Body::Starts(vec![]), 8, 0, STARTS_MAX as u64)]
+        {
+            let mut bytes = header(&Message { step: 0, body });
+            for count in 0..most + 3 {
+                bytes[9..].copy_from_slice(&(unit * count).to_le_bytes());
+                let fits = (least..=most).contains(&count);
+                assert_eq!(read_header(&bytes, &LIMITS).is_ok(), fits, "{count} of {unit} bytes");
+            }
+        }
+    }
 }
