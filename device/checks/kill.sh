@@ -9,7 +9,8 @@ root=$PWD
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 export PATH=$target/debug:$PATH
 folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
+# What went wrong stays there to be looked at.
+trap '[ $? != 0 ] && echo "kill: see $folder" >&2 || rm -rf "$folder"' EXIT
 cd "$folder"
 
 steps=100

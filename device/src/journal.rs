@@ -99,6 +99,10 @@ impl Journal {
             if let Some((what, now, then)) = identity.difference(&bytes).map_err(unreadable)? {
                 return Err(JournalError::Differs { path: folder, what, now, then });
             }
+        } else if folder.join("records").try_exists().map_err(system(&folder))? {
+            // Records of nobody knows what: they might answer another challenge.
+            let what = "no such file, though there are records beside it".to_owned();
+            return Err(JournalError::Unreadable { path: file, what });
         } else {
             write_atomic(&file, &identity.encode(), 0o644).map_err(system(&file))?;
         }

@@ -274,11 +274,29 @@ fn chosen_backend(name: Option<&str>, contracted: bool) -> Result<Box<dyn Backen
             };
             all().into_iter().find(|backend| there(&**backend)).unwrap_or_else(|| all().swap_remove(0))
         }
-        None => backend::first_fit(),
+        None => {
+            let fit = backend::first_fit();
+            if fit.simulated() {
+                tell_passed_over(&all());
+            }
+            fit
+        }
     };
     let refused = backend.devices().into_iter().map(|device| device.refused);
     match refused.collect::<Option<Vec<String>>>() {
         Some(why) => Err(Failure::Refused { name: backend.name(), why: why.join("; ") }),
         None => Ok(backend),
+    }
+}
+
+/// Says why no device computes: receipts of a rehearsal are not what an operator wants to hand in unawares.
+fn tell_passed_over(all: &[Box<dyn Backend>]) {
+    eprintln!(
+        "device: note: a rehearsal, by the oracle's own arithmetic: no device can run the profile exactly"
+    );
+    for backend in all.iter().filter(|backend| !backend.simulated()) {
+        for why in backend.devices().into_iter().filter_map(|device| device.refused) {
+            eprintln!("device: note: {}: {why}", backend.name());
+        }
     }
 }

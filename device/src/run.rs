@@ -88,6 +88,8 @@ impl Request {
             ("rank", rank.to_string()),
             ("key", key.public().to_string()),
             ("backend", backend.name().to_owned()),
+            // One receipt names one set of kernels, and so one has to have made all of it.
+            ("kernels", backend.facts(rank).kernels),
             ("traces", traces),
             ("faults", self.faults.join(" ")),
         ])

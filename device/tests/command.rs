@@ -264,6 +264,21 @@ fn a_device_whose_kernels_contract_is_listed_as_refused_and_runs_nothing() {
 }
 
 #[test]
+fn where_no_device_computes_exactly_a_run_is_a_rehearsal_and_says_why() {
+    let tiny = Tiny::new();
+    std::fs::write(tiny.path("challenge.note"), tiny::CHECKPOINT).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_device"));
+    // A loader of OpenCL that finds nothing to load, and no driver of CUDA.
+    command.current_dir(tiny.folder.path()).env("OCL_ICD_VENDORS", "/nonexistent").env("LD_LIBRARY_PATH", "");
+    let output = command.args(&RUN[..RUN.len() - 2]).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert!(text(&output.stdout).contains("2 devices, simulated"));
+    let said = text(&output.stderr);
+    assert!(said.starts_with("device: note: a rehearsal, by the oracle's own arithmetic"), "{said}");
+    assert!(said.contains("\ndevice: note: opencl: no OpenCL: "), "{said}");
+}
+
+#[test]
 fn help_and_version_are_results() {
     let tiny = Tiny::new();
     for words in [&["--help"][..], &["run", "--help"], &["list", "--help"], &["faults", "--help"]] {

@@ -236,9 +236,29 @@ fn what_a_run_was_begun_for_has_to_be_readable() {
     let tiny = Tiny::of_steps(STEPS);
     let request = request(&tiny, "out", 1);
     interrupt(&tiny, &request, 3);
-    change(&work(&request, 0).join("request.json"), |bytes| bytes.truncate(30));
+    let file = work(&request, 0).join("request.json");
+    change(&file, |bytes| bytes.truncate(30));
     let error = tiny.run_request(&request).err().unwrap();
     assert!(matches!(error, RunError::Journal(JournalError::Unreadable { .. })), "{error}");
+    // Without it, records might be of another request and answer another challenge.
+    std::fs::remove_file(&file).unwrap();
+    let error = tiny.run_request(&request).err().unwrap();
+    assert!(error.to_string().contains("records beside it"), "{error}");
+    assert!(!file.exists());
+}
+
+#[test]
+fn a_run_does_not_go_on_with_other_kernels_than_its_receipt_will_name() {
+    let tiny = Tiny::of_steps(STEPS);
+    let request = request(&tiny, "out", 1);
+    interrupt(&tiny, &request, 3);
+    let file = work(&request, 0).join("request.json");
+    let begun = std::fs::read_to_string(&file).unwrap();
+    let kernels = concat!("simulated ", env!("CARGO_PKG_VERSION"));
+    assert!(begun.contains(kernels), "{begun}");
+    std::fs::write(&file, begun.replace(kernels, "simulated 0.0.0")).unwrap();
+    let error = tiny.run_request(&request).err().unwrap();
+    assert!(error.to_string().contains("begun with kernels simulated 0.0.0"), "{error}");
 }
 
 #[test]
