@@ -1,6 +1,6 @@
 //! How fast a device is: each kind of operation, whole steps, what recording costs, checksums and folds.
 
-use crate::backend::{BackendError, Given, Honest, Which};
+use crate::backend::{BackendError, Device as _, Given, Honest, Which};
 use crate::check::{CheckError, machines};
 use crate::executor::{Executor, coefficient_words, flat};
 use crate::launches::{self, Shapes, Step};
@@ -50,6 +50,10 @@ pub struct Times {
     pub leaf_unrecorded: f64,
     /// A whole step: leaves, tree, norm, update, digests.
     pub step: f64,
+    /// The same without folds and checksums.
+    pub step_unrecorded: f64,
+    /// What recording takes of a step's time: the median of pairs of steps taken in turns.
+    pub recording: f64,
     /// Checksum and fold of the flat vector.
     pub digest: f64,
     /// Folds of two flat vectors.
@@ -102,27 +106,56 @@ fn measure(
             times.leaf_unrecorded = seconds;
         }
     }
-    let build = build(found, true);
-    let machine = machines.open(found.place, build)?;
-    let given = Given { rank: 0, plan, tokens: &run.tokens, state: &run.state };
-    let mut executor = Executor::new(machine, given, Shapes::of(&build), build)?;
-    let device: &mut dyn crate::backend::Device = &mut executor;
-    let mut step = 0;
-    times.step = shortest(repeats, || {
-        device.leaves(step, 0..plan.leaves, &Honest)?;
-        device.digest(Which::Node)?;
-        device.reduce()?;
-        device.digest(Which::Reduced)?;
-        device.norm()?;
-        device.update(step)?;
-        device.digest(Which::Parameters)?;
-        device.moments()?;
-        step += 1;
-        Ok(())
-    })?;
+    let open = |recorded| {
+        let build = build(found, recorded);
+        let machine = machines.open(found.place, build)?;
+        let given = Given { rank: 0, plan, tokens: &run.tokens, state: &run.state };
+        Executor::new(machine, given, Shapes::of(&build), build)
+    };
+    let [mut plain, mut device] = [open(false)?, open(true)?];
+    let steps = plan.update.steps() as u64;
+    let mut pairs = Vec::new();
+    // In turns, and each pair compared: how fast the machine is may drift. The first pair warms up.
+    for turn in 0..=u64::from(repeats) {
+        let times = [plain_step(&mut plain, plan, turn % steps)?, step(&mut device, plan, turn % steps)?];
+        if turn > 0 {
+            pairs.push(times);
+        }
+    }
+    let least = |which: usize| pairs.iter().map(|pair| pair[which]).fold(f64::INFINITY, f64::min);
+    (times.step_unrecorded, times.step) = (least(0), least(1));
+    let mut shares: Vec<f64> = pairs.iter().map(|[plain, recorded]| 1.0 - plain / recorded).collect();
+    shares.sort_by(f64::total_cmp);
+    times.recording = shares[shares.len() / 2];
+    drop(plain);
     times.digest = shortest(repeats, || device.digest(Which::Parameters).map(drop))?;
     times.folds = shortest(repeats, || device.moments().map(drop))?;
     Ok(times)
+}
+
+/// A whole step with everything that a record holds, in seconds.
+fn step(device: &mut Executor<'_>, plan: &Plan, step: u64) -> Result<f64, BackendError> {
+    let started = Instant::now();
+    device.leaves(step, 0..plan.leaves, &Honest)?;
+    device.digest(Which::Node)?;
+    device.reduce()?;
+    device.digest(Which::Reduced)?;
+    device.norm()?;
+    device.update(step)?;
+    device.digest(Which::Parameters)?;
+    device.moments()?;
+    Ok(started.elapsed().as_secs_f64())
+}
+
+/// The same step without a fold or a checksum, in seconds.
+fn plain_step(device: &mut Executor<'_>, plan: &Plan, step: u64) -> Result<f64, BackendError> {
+    let started = Instant::now();
+    device.leaves(step, 0..plan.leaves, &Honest)?;
+    device.reduce()?;
+    device.norm()?;
+    device.update(step)?;
+    device.finish()?;
+    Ok(started.elapsed().as_secs_f64())
 }
 
 fn shortest(repeats: u32, mut work: impl FnMut() -> Result<(), BackendError>) -> Result<f64, BackendError> {
@@ -231,11 +264,6 @@ impl Times {
         work / seconds
     }
 
-    /// What recording takes of a leaf's time, in percent.
-    pub fn recording_percent(&self) -> f64 {
-        100.0 * (self.leaf - self.leaf_unrecorded) / self.leaf
-    }
-
     /// For people.
     pub fn text(&self) -> String {
         let rate = |bytes: u64, seconds: f64| bytes as f64 / seconds / 1e9;
@@ -244,15 +272,16 @@ impl Times {
             format!("start          {:9.1} s (kernels compiled, state and one leaf)", self.start),
             format!("matrix products {:8.0} GFLOP/s", self.products_gflops()),
             format!(
-                "leaf           {:9.1} ms recorded, {:.1} ms not: recording takes {:.1} %",
+                "leaf           {:9.1} ms recorded, {:.1} ms not",
                 1e3 * self.leaf,
                 1e3 * self.leaf_unrecorded,
-                self.recording_percent()
             ),
             format!(
-                "step           {:9.1} ms, {:.0} tokens/s",
+                "step           {:9.1} ms, {:.0} tokens/s; {:.1} ms without recording, which takes {:.1} %",
                 1e3 * self.step,
-                self.tokens as f64 / self.step
+                self.tokens as f64 / self.step,
+                1e3 * self.step_unrecorded,
+                100.0 * self.recording
             ),
             format!("checksum, fold {:9.1} GB/s", rate(self.bytes, self.digest)),
             format!("fold           {:9.1} GB/s", rate(2 * self.bytes, self.folds)),
@@ -278,8 +307,9 @@ impl Times {
             "bytes": self.bytes,
             "leaf_s": self.leaf,
             "leaf_unrecorded_s": self.leaf_unrecorded,
-            "recording_percent": self.recording_percent(),
             "step_s": self.step,
+            "step_unrecorded_s": self.step_unrecorded,
+            "recording_percent": 100.0 * self.recording,
             "digest_s": self.digest,
             "folds_s": self.folds,
             "products_gflops": self.products_gflops(),

@@ -138,6 +138,11 @@ impl<'a> Executor<'a> {
         })
     }
 
+    /// Waits for everything that was started.
+    pub fn finish(&mut self) -> Result<(), BackendError> {
+        self.machine.finish()
+    }
+
     fn take_slot(&mut self) -> Result<usize, BackendError> {
         if let Some(slot) = self.free.pop() {
             return Ok(slot);
