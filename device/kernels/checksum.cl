@@ -8,7 +8,7 @@ FUNCTION uint one_nan(uint word) { return (word & 0x7fffffffu) > 0x7f800000u ? 0
 
 // Sums of a vector's words under a key: each group writes a triple at its number.
 //
-// Shapes    words: [n] (read), key: [1024, 2] t_j and t'_j, then [blocks, 2] f and f' of each block (read); sums:
+// Shapes    words: [n] (read), key: [2, 1024] t_j, then t'_j, then [blocks, 2] f and f' of each block (read); sums:
 //           [groups, 3] (written): a, b, and how many words are not finite; a group takes blocks_each blocks of 1024
 // Order     none: integers modulo 2^64
 // Rounding  none
@@ -35,8 +35,8 @@ KERNEL fold_words(TENSOR(const uint, words), TENSOR(const ulong, key), TENSOR(ul
         for (uint j = ITEM; j < here; j += ITEMS) {
             const ulong w = one_nan(x[j]);
             bad += (x[j] & 0x7f800000u) == 0x7f800000u ? 1u : 0u;
-            block_a += w * key[2 * j];
-            block_b += w * w * key[2 * j + 1];
+            block_a += w * key[j];
+            block_b += w * w * key[1024 + j];
         }
         a += block_a * key[2 * (1024 + block)];
         b += block_b * key[2 * (1024 + block) + 1];

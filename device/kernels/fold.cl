@@ -1,7 +1,7 @@
 // Folds of what a kernel writes, added up as it is written (docs/spec/checksum.md#folds). Integers: no order.
 //
-// A kernel that records takes KEY and, for each f32 output y, SUMS(y) after its other parameters. KEY is 1024 pairs
-// t_j, t'_j and then a pair f, f' of each block; SUMS(y) takes a triple (a, b, how many words are not finite) of each
+// A kernel that records takes KEY and, for each f32 output y, SUMS(y) after its other parameters. KEY is 1024 t_j, then
+// 1024 t'_j, and then a pair f, f' of each block; SUMS(y) takes a triple (a, b, how many words are not finite) of each
 // group, at the group's number. Within: FOLDING first, FOLD(y) for each output, FOLD_ONE or FOLD_RUN for what is
 // written, and FOLD_END(y) once, reached by all items.
 
@@ -40,10 +40,10 @@ FUNCTION uint word_of(float x) { return is_nan(x) ? 0x7fc00000u : bits_of(x); }
 
 FUNCTION void fold_word(Fold *fold, uint word, uint bits, ulong i, GLOBAL const ulong *key) {
     const ulong w = word;
-    GLOBAL const ulong *t = key + 2 * (i % 1024);
+    GLOBAL const ulong *t = key + i % 1024;
     GLOBAL const ulong *f = key + 2048 + 2 * (i / 1024);
     fold->a += w * (t[0] * f[0]);
-    fold->b += (w * w) * (t[1] * f[1]);
+    fold->b += (w * w) * (t[1024] * f[1]);
     fold->bad += (bits & 0x7f800000u) == 0x7f800000u ? 1u : 0u;
 }
 
@@ -60,14 +60,14 @@ FUNCTION void fold_run(Fold *fold, GLOBAL const float *y, ulong first, ulong end
         const ulong next = 1024 * (block + 1) < end ? 1024 * (block + 1) : end;
         const uint n = (uint)(next - first);
         GLOBAL const float *x = y + first;
-        GLOBAL const ulong *t = key + 2 * (first % 1024);
+        GLOBAL const ulong *t = key + first % 1024;
         ulong a = 0, b = 0;
         uint bad = 0;
         for (uint j = 0; j < n; j++) {
             const uint bits = bits_of(x[j]);
             const ulong w = (bits & 0x7fffffffu) > 0x7f800000u ? 0x7fc00000u : bits;
-            a += w * t[2 * j];
-            b += (w * w) * t[2 * j + 1];
+            a += w * t[j];
+            b += (w * w) * t[1024 + j];
             bad += (bits & 0x7f800000u) == 0x7f800000u ? 1u : 0u;
         }
         GLOBAL const ulong *f = key + 2048 + 2 * block;

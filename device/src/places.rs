@@ -38,7 +38,7 @@ pub struct Memories {
     pub loss: Buffer,
     /// The token stream, u32.
     pub stream: Buffer,
-    /// The coefficients of folds, as [`crate::places::coefficients_bytes`] says: 1024 pairs, then the factors.
+    /// The coefficients of folds, as [`crate::places::coefficients_bytes`] says: 1024 of each sum, then the factors.
     pub coefficients: Buffer,
     /// The flat parameters.
     pub parameters: Place,
@@ -119,7 +119,7 @@ fn check(plan: &Plan) -> Result<(), BackendError> {
     Ok(())
 }
 
-/// Bytes of the coefficients of every tensor and flat vector of a plan: 1024 pairs, and a pair for each block.
+/// Bytes of the coefficients of every tensor and flat vector of a plan: 1024 of each sum, and a pair for each block.
 pub fn coefficients_bytes(plan: &Plan) -> u64 {
     let longest = plan.taps().map(|tap| plan.elements(tap.operand)).max().unwrap_or(0);
     let blocks = longest.max(plan.parameter_count()).div_ceil(BLOCK_WORDS as u64);

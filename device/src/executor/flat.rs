@@ -30,11 +30,14 @@ pub struct Flat {
     hashes: [Buffer; 2],
 }
 
-/// The coefficients of a key for vectors of at most so many words, as kernels take them: 1024 pairs, then the factors.
+/// The coefficients of a key for vectors of at most so many words, as kernels take them: 1024 of each of the two sums, then
+/// the factors by pairs.
 pub fn coefficients(key: FoldKey, words: u64) -> Vec<u8> {
     let table = (0..BLOCK).map(|j| key.table(j));
     let factors = (0..words.div_ceil(BLOCK)).map(|block| key.factor(block));
-    table.chain(factors).flat_map(|(a, b)| [a.to_le_bytes(), b.to_le_bytes()]).flatten().collect()
+    let (first, second): (Vec<u64>, Vec<u64>) = table.unzip();
+    let words = first.into_iter().chain(second).chain(factors.flat_map(|(a, b)| [a, b]));
+    words.flat_map(u64::to_le_bytes).collect()
 }
 
 /// The sum of triples: a fold, and whether no word was not finite.

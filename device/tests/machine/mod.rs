@@ -161,9 +161,10 @@ pub fn run(machine: &mut OpenCl, build: &Build, shapes: &Shapes, example: &Examp
     let mut write =
         |buffer, at, bytes: &[u8]| machine.write(buffer, at, bytes).expect("memory can be written");
     let factors = (bytes.coefficients / 16).saturating_sub(BLOCK_WORDS as u64);
-    let pairs =
-        (0..BLOCK_WORDS as u64).map(|j| KEY.table(j)).chain((0..factors).map(|block| KEY.factor(block)));
-    write(memories.coefficients, 0, &bytes_u64(&pairs.flat_map(|(one, two)| [one, two]).collect::<Vec<_>>()));
+    let (first, second): (Vec<u64>, Vec<u64>) = (0..BLOCK_WORDS as u64).map(|j| KEY.table(j)).unzip();
+    let factors = (0..factors).map(|block| KEY.factor(block)).flat_map(|(one, two)| [one, two]);
+    let key: Vec<u64> = first.into_iter().chain(second).chain(factors).collect();
+    write(memories.coefficients, 0, &bytes_u64(&key));
     write(memories.stream, 0, &bytes_u32(stream));
     if example.kind == Kind::Window {
         write(memories.starts, 0, &bytes_u64(&order::starts(&plan, 3, 0)));
