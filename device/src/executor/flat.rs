@@ -30,8 +30,8 @@ pub struct Flat {
     hashes: [Buffer; 2],
 }
 
-/// The coefficients of a key for vectors of at most so many words, as kernels take them: 1024 of each of the two sums, then
-/// the factors by pairs.
+/// The coefficients of a key for vectors of at most so many words, as kernels take them: 1024 of each of the two sums,
+/// then the factors by pairs.
 pub fn coefficients(key: FoldKey, words: u64) -> Vec<u8> {
     let table = (0..BLOCK).map(|j| key.table(j));
     let factors = (0..words.div_ceil(BLOCK)).map(|block| key.factor(block));
