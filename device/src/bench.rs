@@ -2,11 +2,11 @@
 
 use crate::backend::{BackendError, Device as _, Given, Honest, Which};
 use crate::check::{CheckError, machines};
-use crate::executor::{Executor, coefficient_words, flat};
+use crate::executor::{Executor, memories};
 use crate::launches::{self, Shapes, Step};
 use crate::machine::{Build, Found, Machine, Machines};
 use crate::order;
-use crate::places::{self, Layout, Memories, Place, Places};
+use crate::places::{self, Layout, Place, Places};
 use crate::simulated::Rehearsal;
 use clap::Args;
 use schemas::fold::FoldKey;
@@ -180,22 +180,9 @@ impl BenchLeaf {
         let shapes = Shapes::of(build);
         let layout = Layout::of(plan, &shapes, build)?;
         let m = &mut *machine;
-        let needs = layout.bytes;
         let flat = 4 * plan.parameter_count();
-        let coefficients = flat::coefficients(FoldKey::from(plan.digest()), coefficient_words(plan));
-        let memories = Memories {
-            tensors: m.allocate(needs.tensors)?,
-            tables: m.allocate(needs.tables)?,
-            starts: m.allocate(needs.starts)?,
-            sorted: m.allocate(needs.sorted)?,
-            scratch: m.allocate(needs.scratch)?,
-            sums: m.allocate(needs.sums)?,
-            loss: m.allocate(needs.loss)?,
-            stream: m.allocate(4 * run.tokens.len() as u64)?,
-            coefficients: m.allocate(needs.coefficients)?,
-            parameters: Place { buffer: m.allocate(flat)?, at: 0 },
-            gradient: Place { buffer: m.allocate(flat)?, at: 0 },
-        };
+        let places = [m.allocate(flat)?, m.allocate(flat)?].map(|buffer| Place { buffer, at: 0 });
+        let memories = memories(m, plan, &layout, FoldKey::from(plan.digest()), places)?;
         let starts = order::starts(plan, 0, 0);
         let tokens = order::tokens(&starts, plan.dimensions.time, &run.tokens);
         let starts: Vec<u8> = starts.iter().flat_map(|start| start.to_le_bytes()).collect();
@@ -204,7 +191,6 @@ impl BenchLeaf {
         m.write(memories.sorted, 0, &bytes_of(&order::sorted(&tokens, plan.dimensions.vocabulary)))?;
         m.write(memories.stream, 0, &bytes_of(&run.tokens))?;
         m.write(memories.tables, 0, &bytes_of(&places::tables(plan)))?;
-        m.write(memories.coefficients, 0, &coefficients)?;
         m.write(memories.parameters.buffer, 0, &parameters)?;
         let steps = launches::launches(plan, &Places { layout: &layout, memories }, &shapes, build);
         Ok(BenchLeaf { machine, steps })

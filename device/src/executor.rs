@@ -79,6 +79,30 @@ fn filled(machine: &mut dyn Machine, bytes: &[u8]) -> Result<Buffer, BackendErro
     Ok(buffer)
 }
 
+/// New memory for leaves of a plan, with the coefficients of a key in it. Parameters and gradient are where they are.
+pub fn memories(
+    machine: &mut dyn Machine,
+    plan: &Plan,
+    layout: &Layout,
+    key: FoldKey,
+    [parameters, gradient]: [Place; 2],
+) -> Result<Memories, BackendError> {
+    let needs = &layout.bytes;
+    Ok(Memories {
+        tensors: machine.allocate(needs.tensors)?,
+        tables: machine.allocate(needs.tables)?,
+        starts: machine.allocate(needs.starts)?,
+        sorted: machine.allocate(needs.sorted)?,
+        scratch: machine.allocate(needs.scratch)?,
+        sums: machine.allocate(needs.sums)?,
+        loss: machine.allocate(needs.loss)?,
+        stream: machine.allocate(4 * plan.data.tokens)?,
+        coefficients: filled(machine, &flat::coefficients(key, places::coefficient_words(plan)))?,
+        parameters,
+        gradient,
+    })
+}
+
 impl<'a> Executor<'a> {
     /// Brings a plan, its tokens and a state to a machine whose kernels were built so.
     pub fn new(
@@ -90,27 +114,15 @@ impl<'a> Executor<'a> {
         let Given { plan, tokens, state, .. } = given;
         let layout = Layout::of(plan, &shapes, &build)?;
         let m = &mut *machine;
-        let needs = &layout.bytes;
         let state = update::State {
             parameters: filled(m, &bytes_of_floats(&state.parameters))?,
             first_moment: filled(m, &bytes_of_floats(&state.first_moment))?,
             second_moment: filled(m, &bytes_of_floats(&state.second_moment))?,
         };
-        let coefficients = flat::coefficients(FoldKey::from(plan.digest()), coefficient_words(plan));
-        let memories = Memories {
-            tensors: m.allocate(needs.tensors)?,
-            tables: m.allocate(needs.tables)?,
-            starts: m.allocate(needs.starts)?,
-            sorted: m.allocate(needs.sorted)?,
-            scratch: m.allocate(needs.scratch)?,
-            sums: m.allocate(needs.sums)?,
-            loss: m.allocate(needs.loss)?,
-            stream: filled(m, &bytes_of(tokens))?,
-            coefficients: filled(m, &coefficients)?,
-            parameters: Place { buffer: state.parameters, at: 0 },
-            // Every slot has launches of its own, with its own gradient.
-            gradient: Place { buffer: state.parameters, at: 0 },
-        };
+        let parameters = Place { buffer: state.parameters, at: 0 };
+        // Every slot has launches of its own, with its own gradient.
+        let memories = memories(m, plan, &layout, FoldKey::from(plan.digest()), [parameters; 2])?;
+        m.write(memories.stream, 0, &bytes_of(tokens))?;
         m.write(memories.tables, 0, &bytes_of(&places::tables(plan)))?;
         let flat = Flat::new(m, plan.parameter_count(), &shapes, &build)?;
         let update = Update::new(m, plan, &shapes)?;
@@ -254,12 +266,6 @@ impl<'a> Executor<'a> {
         self.machine.read(buffer, 0, &mut bytes)?;
         Ok(bytes)
     }
-}
-
-/// Words of the longest tensor whose fold is taken.
-pub fn coefficient_words(plan: &Plan) -> u64 {
-    let longest = plan.taps().map(|tap| plan.elements(tap.operand)).max().unwrap_or(0);
-    longest.max(plan.parameter_count())
 }
 
 /// Changes a tap's tensor in memory and takes its fold anew: one triple, and the others of the tap zero.

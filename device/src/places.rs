@@ -119,10 +119,15 @@ fn check(plan: &Plan) -> Result<(), BackendError> {
     Ok(())
 }
 
+/// Words of the longest tensor whose fold is taken.
+pub fn coefficient_words(plan: &Plan) -> u64 {
+    let longest = plan.taps().map(|tap| plan.elements(tap.operand)).max().unwrap_or(0);
+    longest.max(plan.parameter_count())
+}
+
 /// Bytes of the coefficients of every tensor and flat vector of a plan: 1024 of each sum, and a pair for each block.
 pub fn coefficients_bytes(plan: &Plan) -> u64 {
-    let longest = plan.taps().map(|tap| plan.elements(tap.operand)).max().unwrap_or(0);
-    let blocks = longest.max(plan.parameter_count()).div_ceil(BLOCK_WORDS as u64);
+    let blocks = coefficient_words(plan).div_ceil(BLOCK_WORDS as u64);
     16 * (BLOCK_WORDS as u64 + blocks)
 }
 

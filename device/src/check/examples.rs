@@ -3,11 +3,11 @@
 use super::{CheckError, Line, first_difference, read_json, unequal};
 use crate::backend::BackendError;
 use crate::checksum::Coefficients;
-use crate::executor::{coefficient_words, flat};
+use crate::executor::{flat, memories};
 use crate::launches::{self, Shapes, Step};
 use crate::machine::{Build, Machine};
 use crate::order;
-use crate::places::{Layout, Memories, Place, Places};
+use crate::places::{Layout, Place, Places};
 use schemas::checksum::Dtype;
 use schemas::digest::{Checksum, ConfigDigest};
 use schemas::fold::FoldKey;
@@ -161,7 +161,8 @@ fn one(
     let Example { plan, inputs, outputs } = example;
     let layout = Layout::of(plan, shapes, build)?;
     let key = FoldKey::from(plan.digest());
-    let memories = memories(machine, plan, &layout, key)?;
+    let flat = Place { buffer: machine.allocate(4)?, at: 0 };
+    let memories = memories(machine, plan, &layout, key, [flat; 2])?;
     let places = Places { layout: &layout, memories };
     let operation = &plan.operations[0];
     for (operand, words) in operation.inputs.iter().zip(inputs) {
@@ -202,30 +203,4 @@ fn one(
         }
     }
     Ok(None)
-}
-
-fn memories(
-    machine: &mut dyn Machine,
-    plan: &Plan,
-    layout: &Layout,
-    key: FoldKey,
-) -> Result<Memories, BackendError> {
-    let bytes = &layout.bytes;
-    let coefficients = flat::coefficients(key, coefficient_words(plan));
-    let flat = Place { buffer: machine.allocate(4)?, at: 0 };
-    let memories = Memories {
-        tensors: machine.allocate(bytes.tensors)?,
-        tables: machine.allocate(bytes.tables)?,
-        starts: machine.allocate(bytes.starts)?,
-        sorted: machine.allocate(bytes.sorted)?,
-        scratch: machine.allocate(bytes.scratch)?,
-        sums: machine.allocate(bytes.sums)?,
-        loss: machine.allocate(bytes.loss)?,
-        stream: machine.allocate(4 * plan.data.tokens)?,
-        coefficients: machine.allocate(coefficients.len() as u64)?,
-        parameters: flat,
-        gradient: flat,
-    };
-    machine.write(memories.coefficients, 0, &coefficients)?;
-    Ok(memories)
 }
