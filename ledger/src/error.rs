@@ -12,7 +12,7 @@ use tlog::note::KeyError;
 use tlog::tile::TileReadError;
 use tlog::tree::TreeSize;
 
-use crate::stage::StageError;
+use crate::disk::stage::StageError;
 
 /// Why a log could not be opened, read or grown.
 #[derive(Debug, Error)]

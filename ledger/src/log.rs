@@ -7,15 +7,15 @@ use std::sync::Arc;
 use schemas::digest::EntryDigest;
 use tlog::note::{SigningKey, Verifier as _, VerifierKey};
 
-use crate::commit::Committer;
-use crate::durable::Files;
+use crate::disk::durable::Files;
+use crate::disk::folder::check_folder;
+use crate::disk::key::{genesis_entry, open_key};
+use crate::disk::lock::FolderLock;
+use crate::disk::store::Store;
 use crate::error::LogError;
-use crate::folder::check_folder;
-use crate::index::Index;
-use crate::key::{genesis_entry, open_key};
-use crate::lock::FolderLock;
-use crate::sequencer::{Pool, Published, Sequencer};
-use crate::store::Store;
+use crate::order::commit::Committer;
+use crate::order::index::Index;
+use crate::order::sequencer::{Pool, Published, Sequencer};
 
 /// What readers share.
 pub struct Log {

@@ -8,16 +8,16 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use clap::{Parser, Subcommand};
-use ledger::app::Limits;
-use ledger::attachments::check_attachments;
-use ledger::commit::Committer;
-use ledger::durable::Files;
+use ledger::disk::durable::Files;
+use ledger::disk::folder::require_log;
+use ledger::disk::key::read_key;
+use ledger::disk::lock::FolderLock;
+use ledger::disk::store::Store;
 use ledger::error::LogError;
-use ledger::folder::require_log;
-use ledger::key::read_key;
-use ledger::lock::FolderLock;
-use ledger::server::{Options, ServeError, start};
-use ledger::store::Store;
+use ledger::http::app::Limits;
+use ledger::http::attachments::check_attachments;
+use ledger::http::server::{Options, ServeError, start};
+use ledger::order::commit::Committer;
 
 /// A transparency log of signed statements.
 #[derive(Parser)]

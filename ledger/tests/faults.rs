@@ -6,10 +6,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use ledger::commit::{CommitError, Committer, SignedHead};
-use ledger::durable::{Fault, Files};
+use ledger::disk::durable::{Fault, Files};
+use ledger::disk::store::Store;
 use ledger::error::LogError;
-use ledger::store::Store;
+use ledger::order::commit::{CommitError, Committer, SignedHead};
 use tlog::note::{KeyName, SigningKey};
 use tlog::tile::TileReader;
 use tlog::tree::{TreeHead, root_hash};
@@ -71,7 +71,7 @@ fn row(before: u64, more: u64, at: usize, fault: Fault) -> bool {
     let signed = committer.commit(&entries(size, 5)).unwrap();
     drop(committer);
     let store = Store::new(folder.path(), Files::default());
-    let head: TreeHead = ledger::check::check_tiles(&store, signed.head.size, |_, _| Ok(())).unwrap();
+    let head: TreeHead = ledger::disk::check::check_tiles(&store, signed.head.size, |_, _| Ok(())).unwrap();
     assert_eq!(head, signed.head, "{what}");
     if let Some(old) = old {
         // What was published before is a beginning of what is published now, and its note is still there.

@@ -5,9 +5,9 @@ mod support;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use ledger::durable::Files;
+use ledger::disk::durable::Files;
 use ledger::error::LogError;
-use ledger::server::{ServeError, start};
+use ledger::http::server::{ServeError, start};
 use support::{ORIGIN, Process, get, options, run_statement, served, submit};
 
 fn refusal(folder: &Path) -> LogError {
@@ -156,8 +156,10 @@ fn a_first_start_that_was_interrupted_before_there_was_a_key_can_be_repeated() {
 fn another_origin_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     log_of(folder.path(), 0..1);
-    let other =
-        ledger::server::Options { origin: Some("example.com/other".to_owned()), ..options(folder.path()) };
+    let other = ledger::http::server::Options {
+        origin: Some("example.com/other".to_owned()),
+        ..options(folder.path())
+    };
     assert!(matches!(start(other), Err(ServeError::Log(LogError::OriginMismatch { .. }))));
 }
 

@@ -324,7 +324,7 @@ fn slow_and_crowding_peers_are_turned_away() {
     options.limits.head_timeout_ms = 100;
     options.limits.body_pause_ms = 100;
     options.limits.uploads_max = 0;
-    let server = ledger::server::start(options).unwrap();
+    let server = ledger::http::server::start(options).unwrap();
     let connect = |text: &str| {
         let mut stream = std::net::TcpStream::connect(server.address()).unwrap();
         std::io::Write::write_all(&mut stream, text.as_bytes()).unwrap();
@@ -351,7 +351,7 @@ fn a_peer_has_only_so_many_connections_and_a_further_one_is_closed_at_once() {
     let folder = tempfile::tempdir().unwrap();
     let mut options = options(folder.path());
     options.limits.connections_per_peer_max = 1;
-    let server = ledger::server::start(options).unwrap();
+    let server = ledger::http::server::start(options).unwrap();
     let connect = || std::net::TcpStream::connect(server.address()).unwrap();
     let keep = "GET /checkpoint HTTP/1.1\r\nHost: t\r\n\r\n";
     let mut first = connect();
@@ -380,7 +380,7 @@ fn a_peer_that_does_not_read_its_answer_gives_its_place_back() {
     // One place, which the silent peer has; the next connection waits until that is closed.
     options.limits.connections_max = 1;
     options.limits.write_pause_ms = 100;
-    let server = ledger::server::start(options).unwrap();
+    let server = ledger::http::server::start(options).unwrap();
     // More than the system's own buffers take.
     let bytes = vec![7; 32 << 20];
     let path = format!("/attachments/{}", AttachmentName::of(&bytes).sha256);
@@ -403,7 +403,7 @@ fn a_body_that_comes_steadily_but_too_slowly_is_turned_away() {
     let mut options = options(folder.path());
     options.limits.entry_timeout_ms = 100;
     options.limits.upload_grace_ms = 100;
-    let server = ledger::server::start(options).unwrap();
+    let server = ledger::http::server::start(options).unwrap();
     let attachment = format!("PUT /attachments/{}", "00".repeat(32));
     for (line, kind) in [("POST /entries", "application/cose"), (attachment.as_str(), "any")] {
         let mut stream = std::net::TcpStream::connect(server.address()).unwrap();

@@ -6,8 +6,8 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use ledger::app::Limits;
-use ledger::server::{Options, Running, start};
+use ledger::http::app::Limits;
+use ledger::http::server::{Options, Running, start};
 use schemas::attachment::AttachmentName;
 use schemas::digest::{
     Checksum, ConfigDigest, EntryDigest, PlanDigest, ProfileDigest, RunId, Salt, Seal, StateDigest,

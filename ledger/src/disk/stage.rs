@@ -9,7 +9,7 @@ use tlog::entries::ENTRY_BYTES_MAX;
 use tlog::tile::{TILE_WIDTH, Tile, TilePathError, TileSource};
 use tlog::tree::TreeSize;
 
-use crate::store::Store;
+use crate::disk::store::Store;
 
 const HEADER: &[u8] = b"tallystick stage v1\n";
 const DIGEST_BYTES: usize = 32;

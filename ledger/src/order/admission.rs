@@ -15,7 +15,7 @@ use schemas::statement::{Payload, Statement, StatementError};
 use thiserror::Error;
 
 use crate::error::LogError;
-use crate::index::Change;
+use crate::order::index::Change;
 
 /// Why a statement is not admitted.
 #[derive(Debug, Error)]

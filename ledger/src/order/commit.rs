@@ -10,12 +10,12 @@ use tlog::note::{SigningKey, Verifier as _};
 use tlog::tile::{TILE_WIDTH, Tile, TileKind, TileReader, TileSource as _, decode_hashes, new_tiles};
 use tlog::tree::{TreeHead, TreeSize, root_hash};
 
-use crate::check::check_tiles;
+use crate::disk::check::check_tiles;
+use crate::disk::folder::check_lock;
+use crate::disk::lock::{read_head, replace_head};
+use crate::disk::stage::{Overlay, Staged};
+use crate::disk::store::Store;
 use crate::error::LogError;
-use crate::folder::check_lock;
-use crate::lock::{read_head, replace_head};
-use crate::stage::{Overlay, Staged};
-use crate::store::Store;
 
 /// Most entries in one commit: they touch at most two entry bundles.
 pub const COMMIT_ENTRIES_MAX: usize = TILE_WIDTH as usize;
@@ -254,7 +254,7 @@ fn open_note(store: &Store, key: &SigningKey, note: &[u8], file: &str) -> Result
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::durable::Files;
+    use crate::disk::durable::Files;
     use tlog::note::KeyName;
 
     fn committer(folder: &std::path::Path) -> Committer {

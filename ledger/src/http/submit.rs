@@ -6,11 +6,11 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use tlog::tree::LeafIndex;
 
-use crate::admission;
-use crate::app::App;
-use crate::body::LimitedBody;
-use crate::problem::Problem;
-use crate::read::{TEXT, blocking, prove};
+use crate::http::app::App;
+use crate::http::body::LimitedBody;
+use crate::http::problem::Problem;
+use crate::http::read::{TEXT, blocking, prove};
+use crate::order::admission;
 
 const COSE: &str = "application/cose";
 

@@ -7,9 +7,9 @@
 use std::fs::{File, TryLockError};
 use std::path::Path;
 
-use crate::durable::{ensure_folder, read_optional, sync_folder};
+use crate::disk::durable::{ensure_folder, read_optional, sync_folder};
+use crate::disk::store::Store;
 use crate::error::LogError;
-use crate::store::Store;
 
 /// The folder's lock, held as long as the value lives.
 pub struct FolderLock {

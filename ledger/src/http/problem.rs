@@ -4,9 +4,9 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
-use crate::admission::Refusal;
 use crate::error::LogError;
-use crate::sequencer::SubmitError;
+use crate::order::admission::Refusal;
+use crate::order::sequencer::SubmitError;
 
 /// How long a client is asked to wait when the server is busy.
 const RETRY_AFTER_S: u64 = 1;

@@ -6,9 +6,9 @@ use std::os::unix::fs::PermissionsExt;
 
 use tlog::note::{KeyName, SigningKey, Verifier as _};
 
-use crate::durable::read_optional;
+use crate::disk::durable::read_optional;
+use crate::disk::store::Store;
 use crate::error::LogError;
-use crate::store::Store;
 
 /// Reads the log's key, or makes one.
 ///

@@ -20,13 +20,13 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use crate::app::{App, Limits, router};
-use crate::attachments::clear_incoming;
-use crate::durable::Files;
+use crate::disk::durable::Files;
 use crate::error::LogError;
+use crate::http::app::{App, Limits, router};
+use crate::http::attachments::clear_incoming;
+use crate::http::peers::{Peers, Place};
+use crate::http::progress::Progress;
 use crate::log::{OpenLog, open_log};
-use crate::peers::{Peers, Place};
-use crate::progress::Progress;
 
 /// How a server is started.
 #[derive(Debug, Clone)]

@@ -16,13 +16,13 @@ use sha2::{Digest, Sha256};
 use tokio::io::AsyncWriteExt;
 use tokio_util::io::ReaderStream;
 
-use crate::app::App;
-use crate::body::LimitedBody;
-use crate::durable::{ensure_folder, sync_folder};
+use crate::disk::durable::{ensure_folder, sync_folder};
+use crate::disk::store::Store;
 use crate::error::LogError;
-use crate::problem::Problem;
-use crate::read::{IMMUTABLE, bad_name, blocking};
-use crate::store::Store;
+use crate::http::app::App;
+use crate::http::body::LimitedBody;
+use crate::http::problem::Problem;
+use crate::http::read::{IMMUTABLE, bad_name, blocking};
 
 /// Tells arriving attachments apart.
 static ARRIVING: AtomicU64 = AtomicU64::new(0);

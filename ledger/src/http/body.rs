@@ -9,8 +9,8 @@ use schemas::attachment::ATTACHMENT_BYTES_MAX;
 use schemas::statement::STATEMENT_BYTES_MAX;
 use tokio::time::{Instant, timeout};
 
-use crate::app::Limits;
-use crate::problem::Problem;
+use crate::http::app::Limits;
+use crate::http::problem::Problem;
 
 /// A request body that is read piece by piece, within limits.
 pub struct LimitedBody {

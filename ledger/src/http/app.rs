@@ -9,10 +9,10 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use tokio::sync::Semaphore;
 
+use super::{attachments, pages, read, submit};
+use crate::http::problem::{PROBLEM_JSON, Problem};
 use crate::log::Log;
-use crate::problem::{PROBLEM_JSON, Problem};
-use crate::sequencer::Pool;
-use crate::{attachments, pages, read, submit};
+use crate::order::sequencer::Pool;
 
 /// Limits on peers. All are generous for an honest one.
 #[derive(Debug, Clone, Copy)]

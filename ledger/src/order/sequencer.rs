@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use schemas::statement::Statement;
 use tokio::sync::oneshot;
 
-use crate::admission::{Refusal, admit};
-use crate::commit::{COMMIT_ENTRIES_MAX, CommitError, Committer, SignedHead};
 use crate::error::LogError;
-use crate::index::{Change, EntryFacts, Index};
+use crate::order::admission::{Refusal, admit};
+use crate::order::commit::{COMMIT_ENTRIES_MAX, CommitError, Committer, SignedHead};
+use crate::order::index::{Change, EntryFacts, Index};
 
 /// Most submissions that may wait; together at most 60 MiB.
 pub const POOL_ENTRIES_MAX: usize = 1024;
@@ -184,9 +184,9 @@ mod tests {
     use schemas::statement::Payload;
 
     use super::*;
-    use crate::durable::{Fault, Files};
+    use crate::disk::durable::{Fault, Files};
+    use crate::http::problem::Problem;
     use crate::log::{OpenLog, open_log};
-    use crate::problem::Problem;
 
     fn statement() -> Vec<u8> {
         let run = Run {

@@ -5,8 +5,8 @@ use tlog::hash::{Hash, leaf_hash};
 use tlog::tile::{TileKind, TileSource, tile_in_tree};
 use tlog::tree::{TreeHead, TreeSize};
 
+use crate::disk::store::Store;
 use crate::error::LogError;
-use crate::store::Store;
 
 /// Reads every entry of a tree of `size` leaves, shows each to `visit`, and compares every tile with what the
 /// entries hash to. Returns the tree's head, which the caller compares with the one that was signed.

@@ -12,13 +12,13 @@ use site::layout::{CONTENT_SECURITY_POLICY, STYLE_CSS, message_page};
 use site::view::{EntryContent, EntryRow, EntryView, LogView, Paging, RunEntry, RunRow, RunView};
 use tlog::tree::LeafIndex;
 
-use crate::app::App;
-use crate::attachments::path_of;
 use crate::error::LogError;
-use crate::index::{Indexed, Kind};
+use crate::http::app::App;
+use crate::http::attachments::path_of;
+use crate::http::problem::Problem;
+use crate::http::read::{blocking, query_decimal};
 use crate::log::Log;
-use crate::problem::Problem;
-use crate::read::{blocking, query_decimal};
+use crate::order::index::{Indexed, Kind};
 
 /// Rows of a list on one page.
 const ROWS_PER_PAGE: usize = 50;

@@ -13,13 +13,13 @@ use tlog::tile::{Tile, TileReader, TileSource, tile_in_tree};
 use tlog::tlog_proof::TlogProof;
 use tlog::tree::{LeafIndex, TreeSize};
 
-use crate::app::App;
-use crate::commit::SignedHead;
 use crate::error::LogError;
-use crate::index::Kind;
+use crate::http::app::App;
+use crate::http::pages;
+use crate::http::problem::Problem;
 use crate::log::Log;
-use crate::pages;
-use crate::problem::Problem;
+use crate::order::commit::SignedHead;
+use crate::order::index::Kind;
 
 /// Content type of texts.
 pub const TEXT: &str = "text/plain; charset=utf-8";

@@ -21,9 +21,9 @@ use tlog::hash::HASH_BYTES;
 use tlog::tile::{TILE_WIDTH, Tile, TileKind, TileSource, tile_in_tree};
 use tlog::tree::{LeafIndex, TreeSize};
 
-use crate::durable::{Files, read_optional, sync_folders_up_to};
+use crate::disk::durable::{Files, read_optional, sync_folders_up_to};
+use crate::disk::stage::{StageError, Staged};
 use crate::error::LogError;
-use crate::stage::{StageError, Staged};
 
 /// The folder of one log.
 pub struct Store {

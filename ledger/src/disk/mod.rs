@@ -1,0 +1,9 @@
+//! What lies on disk: the folder of a log, files that survive a power cut, and the record of what was promised.
+
+pub mod durable;
+pub mod store;
+pub mod stage;
+pub mod lock;
+pub mod folder;
+pub mod key;
+pub mod check;

@@ -1,0 +1,12 @@
+//! What peers see: submissions, reads, pages, and the limits on all of them.
+
+pub mod problem;
+pub mod body;
+pub mod submit;
+pub mod read;
+pub mod attachments;
+pub mod pages;
+pub mod app;
+pub mod peers;
+pub mod progress;
+pub mod server;
