@@ -66,7 +66,12 @@ impl From<SubmitError> for Problem {
         match error {
             SubmitError::PoolFull => Problem::busy("too many submissions are waiting; submit again"),
             SubmitError::Refused(refusal) => refusal.into(),
-            SubmitError::NotStored => Problem::busy("the entry could not be stored; submit it again"),
+            SubmitError::NotStored(error) => Problem::busy(match &*error {
+                LogError::Io { source, .. } => {
+                    format!("the entry could not be stored: {}; submit it again", source.kind())
+                }
+                _ => "the entry could not be stored; submit it again".to_owned(),
+            }),
             SubmitError::Stopping => Problem::busy(
                 "the server is stopping; submit again, an entry that is in the log is not added twice",
             ),

@@ -4,6 +4,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use tlog::tlog_proof::TlogProof;
 use tlog::tree::LeafIndex;
 
 use crate::http::app::App;
@@ -30,8 +31,17 @@ pub async fn entry(State(app): State<App>, headers: HeaderMap, body: Body) -> Re
     .await?;
     let digest = statement.digest;
     let sequenced = app.pool.submit(bytes, statement).await?;
-    let log = app.log.clone();
-    let proof = blocking(move || prove(&log, LeafIndex(sequenced.index), &log.published.latest())).await?;
+    let index = LeafIndex(sequenced.index);
+    let proof = match &sequenced.committed {
+        Some(committed) => {
+            let inclusion = committed.prove(index).expect("ledger: a commit proves its own entries");
+            TlogProof { extra: None, index, inclusion, checkpoint: committed.signed.note.clone() }.format()
+        }
+        None => {
+            let log = app.log.clone();
+            blocking(move || prove(&log, index, &log.published.latest())).await?
+        }
+    };
     let status = if sequenced.repeated { StatusCode::OK } else { StatusCode::CREATED };
     let headers = [
         (header::CONTENT_TYPE, TEXT.to_owned()),

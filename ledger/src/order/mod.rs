@@ -3,4 +3,5 @@
 pub mod index;
 pub mod admission;
 pub mod commit;
+pub mod recover;
 pub mod sequencer;
