@@ -13,6 +13,7 @@ use crate::disk::key::{genesis_entry, open_key};
 use crate::disk::lock::FolderLock;
 use crate::disk::store::Store;
 use crate::error::LogError;
+use crate::http::cose_receipt::ReceiptSigner;
 use crate::order::commit::Committer;
 use crate::order::index::Index;
 use crate::order::sequencer::{Pool, Published, Sequencer};
@@ -27,6 +28,8 @@ pub struct Log {
     pub published: Published,
     /// The log's public key.
     pub verifier: VerifierKey,
+    /// Signs COSE receipts.
+    pub receipts: ReceiptSigner,
 }
 
 impl Log {
@@ -55,6 +58,7 @@ pub fn open_log(base: &Path, origin: Option<&str>, files: Files) -> Result<OpenL
     let store = Arc::new(Store::new(base, files));
     let key = Arc::new(open_key(&store, origin)?);
     let verifier = key.verifier().clone();
+    let receipts = ReceiptSigner::new(key.clone());
     let (mut committer, index) = recover_with_index(&store, key)?;
     let index = Arc::new(index);
     if committer.signed().is_none() {
@@ -68,7 +72,7 @@ pub fn open_log(base: &Path, origin: Option<&str>, files: Files) -> Result<OpenL
     let signed = committer.signed().expect("ledger: a log has its genesis entry").clone();
     let published = Published::new(signed);
     let (sequencer, pool) = Sequencer::new(committer, index.clone(), published.clone());
-    let log = Arc::new(Log { store, index, published, verifier });
+    let log = Arc::new(Log { store, index, published, verifier, receipts });
     Ok(OpenLog { log, pool, sequencer, lock })
 }
 

@@ -248,6 +248,13 @@ impl SigningKey {
         format!("{text}\n{}", self.signature_line(text))
     }
 
+    /// Signs bytes that are no note, such as a COSE structure. They must not be UTF-8: a note's text is, so nothing
+    /// signed here can be read as a note.
+    pub fn sign_bytes(&self, message: &[u8]) -> [u8; 64] {
+        assert!(std::str::from_utf8(message).is_err(), "tlog: what is signed beside notes is no text");
+        self.secret.sign(message).to_bytes()
+    }
+
     /// The signature line over a text, with its newline.
     fn signature_line(&self, text: &str) -> String {
         let mut bytes = self.public.id.0.to_be_bytes().to_vec();
