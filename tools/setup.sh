@@ -86,7 +86,7 @@ if [ "$purpose" = test ]; then
     $python -m pip --version >/dev/null 2>&1 || python=/usr/bin/python3
     $python -m pip --version >/dev/null 2>&1 || install pip python3-pip
     packages=${CARGO_TARGET_DIR:-target}/python
-    wanted=$($python -c 'import sys; print(sys.executable, sys.version)' && cat "$(dirname "$0")/python.txt")
+    wanted=$($python -c 'import sys; print(sys.executable); print(sys.version)' && cat "$(dirname "$0")/python.txt")
     if [ "$(cat "$packages/installed" 2>/dev/null)" != "$wanted" ]; then
         echo "setup: verifiers in Python are missing, fetching them into $packages"
         rm -rf "$packages"

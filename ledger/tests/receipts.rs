@@ -22,7 +22,7 @@ fn python(program: &str, argument: &Path) -> (bool, String) {
     let packages = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("python");
     let installed = std::fs::read_to_string(packages.join("installed"));
     let installed = installed.expect("verifiers in Python are missing: run tools/setup.sh test");
-    let interpreter = installed.split(' ').next().unwrap();
+    let interpreter = installed.lines().next().unwrap();
     let program = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/independent").join(program);
     let mut command = Command::new(interpreter);
     let output = command.arg(program).arg(argument).env("PYTHONPATH", packages).output().unwrap();
