@@ -2,6 +2,8 @@
 
 pub mod accept;
 pub mod problem;
+pub mod buckets;
+pub mod submitters;
 pub mod body;
 pub mod submit;
 pub mod read;

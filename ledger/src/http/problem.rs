@@ -43,6 +43,15 @@ impl Problem {
         Problem::new(StatusCode::BAD_REQUEST, "bad request", detail)
     }
 
+    /// Somebody asks for more than they may; after `wait` it will do.
+    pub fn too_many(limit: String, wait: std::time::Duration) -> Problem {
+        // Rounded up: whoever waits as told is not refused again for coming a moment early.
+        let seconds = wait.as_millis().div_ceil(1000).max(1) as u64;
+        let detail = format!("{limit}; ask again in {seconds} s");
+        let problem = Problem::new(StatusCode::TOO_MANY_REQUESTS, "too many requests", detail);
+        Problem { retry_after_s: Some(seconds), ..problem }
+    }
+
     /// The server cannot take it just now.
     pub fn busy(detail: impl Into<String>) -> Problem {
         let retry_after_s = Some(RETRY_AFTER_S);
