@@ -24,9 +24,9 @@ const GROWTH_ENTRIES: u64 = 100_000;
 /// Longest that one step may take.
 const GROWTH_TIME_MAX: Duration = Duration::from_secs(120);
 /// How long the load goes on before the server is killed under it.
-const KILL_AFTER: Duration = Duration::from_millis(700);
+const KILL_AFTER: Duration = Duration::from_millis(500);
 /// Entries for that.
-const KILL_ENTRIES: u64 = 40_000;
+const KILL_ENTRIES: u64 = 15_000;
 /// How long a killed server's successor may take to answer.
 const START_TIME_MAX: Duration = Duration::from_secs(600);
 /// Between two reports of progress.

@@ -84,6 +84,8 @@ impl Server {
         let address = told("address")?;
         let address = address.parse().unwrap_or(unknown);
         let key = told("verifier key")?;
+        // The last line it prints; with the pipe closed before, it would fail to.
+        let _ = lines.next();
         let verifier = VerifierKey::parse(&key);
         let verifier =
             verifier.map_err(|_| ServerError::NotReady { expected: "verifier key", found: key })?;
