@@ -13,6 +13,7 @@ use super::{attachments, pages, read, submit};
 use crate::http::problem::{PROBLEM_JSON, Problem};
 use crate::log::Log;
 use crate::order::sequencer::Pool;
+use crate::order::verifiers::Verifiers;
 
 /// Limits on peers. All are generous for an honest one.
 #[derive(Debug, Clone, Copy)]
@@ -67,6 +68,8 @@ impl Default for Limits {
 pub struct App {
     /// The log, for reading.
     pub log: Arc<Log>,
+    /// Who checks statements before they go in.
+    pub verifiers: Verifiers,
     /// The way in.
     pub pool: Pool,
     /// Limits on peers.

@@ -10,7 +10,6 @@ use crate::http::app::App;
 use crate::http::body::LimitedBody;
 use crate::http::problem::Problem;
 use crate::http::read::{TEXT, blocking, prove};
-use crate::order::admission;
 
 const COSE: &str = "application/cose";
 
@@ -23,11 +22,7 @@ pub async fn entry(State(app): State<App>, headers: HeaderMap, body: Body) -> Re
         return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported media type", detail));
     }
     let bytes = LimitedBody::entry(body, &headers, &app.limits)?.all().await?;
-    let (bytes, statement) = blocking(move || {
-        let statement = admission::open(&bytes)?;
-        Ok((bytes, statement))
-    })
-    .await?;
+    let (bytes, statement) = app.verifiers.open(bytes).await?;
     let digest = statement.digest;
     let sequenced = app.pool.submit(bytes, statement).await?;
     let log = app.log.clone();
