@@ -15,6 +15,7 @@ use crate::http::accept::asks_for_cbor;
 use crate::http::problem::Problem;
 use crate::log::Log;
 use crate::order::sequencer::Pool;
+use crate::order::verifiers::Verifiers;
 
 /// Limits on peers. All are generous for an honest one.
 #[derive(Debug, Clone, Copy)]
@@ -69,6 +70,8 @@ impl Default for Limits {
 pub struct App {
     /// The log, for reading.
     pub log: Arc<Log>,
+    /// Who checks statements before they go in.
+    pub verifiers: Verifiers,
     /// The way in.
     pub pool: Pool,
     /// Limits on peers.

@@ -13,7 +13,7 @@ use crate::http::entry::location;
 use crate::http::problem::Problem;
 use crate::http::proof::{receipt, tlog_proof};
 use crate::http::read::{TEXT, answer, blocking};
-use crate::order::admission;
+
 
 /// Answers 201 with the proof of a new entry, or 200 with a proof of the same bytes at the place they already have.
 pub async fn entry(State(app): State<App>, headers: HeaderMap, body: Body) -> Result<Response, Problem> {
@@ -24,11 +24,7 @@ pub async fn entry(State(app): State<App>, headers: HeaderMap, body: Body) -> Re
         return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported media type", detail));
     }
     let bytes = LimitedBody::entry(body, &headers, &app.limits)?.all().await?;
-    let (bytes, statement) = blocking(move || {
-        let statement = admission::open(&bytes)?;
-        Ok((bytes, statement))
-    })
-    .await?;
+    let (bytes, statement) = app.verifiers.open(bytes).await?;
     let digest = statement.digest;
     let sequenced = app.pool.submit(bytes, statement).await?;
     let log = app.log.clone();
