@@ -91,7 +91,7 @@ fn a_receipt_is_byte_for_byte_the_one_that_the_page_shows() {
     let mut seed = [0; 32];
     seed[..3].copy_from_slice(b"log");
     let signer = ReceiptSigner::new(Arc::new(SigningKey::from_seed(vkey.name().clone(), &seed)));
-    let note = text("checkpoint/size-7.txt");
+    let note = text("checkpoint/size-9.txt");
     let head = Checkpoint::open(note.as_bytes(), vkey.name().as_str(), &vkey).unwrap().head;
     let entries = text("ledger/entries.txt");
     let line = entries.lines().find(|line| line.starts_with("3; ")).unwrap();

@@ -248,10 +248,9 @@ impl SigningKey {
         format!("{text}\n{}", self.signature_line(text))
     }
 
-    /// Signs bytes that are no note, such as a COSE structure. They must not be UTF-8: a note's text is, so nothing
-    /// signed here can be read as a note.
+    /// Signs bytes that are no note: a COSE Sig_structure. These begin with 0x84, and a note, which is UTF-8, cannot.
     pub fn sign_bytes(&self, message: &[u8]) -> [u8; 64] {
-        assert!(std::str::from_utf8(message).is_err(), "tlog: what is signed beside notes is no text");
+        assert!(message.first() == Some(&0x84), "tlog: what is signed besides notes is an array of four");
         self.secret.sign(message).to_bytes()
     }
 

@@ -129,7 +129,11 @@ mod tests {
         }
         assert_eq!(taken, [6, 3, 3, 3, 3, 3, 3, 3, 3, 3]);
         assert_eq!(buckets.fill_at(SECOND * 9, 2, 6), Ok(()), "another's bucket is its own");
-        assert_eq!(buckets.fill_at(SECOND * 9, 3, 7), Err(SECOND.div_f64(3.0)), "more than ever fits at once");
+        assert_eq!(
+            buckets.fill_at(SECOND * 9, 3, 7),
+            Err(SECOND.div_f64(3.0)),
+            "more than ever fits at once"
+        );
     }
 
     #[test]

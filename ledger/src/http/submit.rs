@@ -14,7 +14,6 @@ use crate::http::problem::Problem;
 use crate::http::proof::{receipt, tlog_proof};
 use crate::http::read::{TEXT, answer, blocking};
 
-
 /// Answers 201 with the proof of a new entry, or 200 with a proof of the same bytes at the place they already have.
 pub async fn entry(State(app): State<App>, headers: HeaderMap, body: Body) -> Result<Response, Problem> {
     let found = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
