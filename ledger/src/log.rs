@@ -16,6 +16,7 @@ use crate::disk::key::{genesis_entry, open_key};
 use crate::disk::lock::{self, FolderLock};
 use crate::disk::store::Store;
 use crate::error::LogError;
+use crate::http::cose_receipt::ReceiptSigner;
 use crate::order::commit::Committer;
 use crate::order::index::Index;
 use crate::order::sequencer::{Pool, Published, Sequencer};
@@ -32,6 +33,8 @@ pub struct Log {
     pub published: Published,
     /// The log's public key.
     pub verifier: VerifierKey,
+    /// Signs COSE receipts.
+    pub receipts: ReceiptSigner,
 }
 
 impl Log {
@@ -66,6 +69,7 @@ pub fn open_log(
     let store = Arc::new(Store::new(base, files));
     let key = Arc::new(open_key(&store, origin)?);
     let verifier = key.verifier().clone();
+    let receipts = ReceiptSigner::new(key.clone());
     let mut committer = Committer::open(store.clone(), key, &lock_folder)?;
     if committer.signed().is_none() {
         committer.commit(vec![genesis_entry(verifier.name().as_str())])?;
@@ -77,7 +81,7 @@ pub fn open_log(
     let signed = committer.signed().expect("ledger: a log has its genesis entry").clone();
     let published = Published::new(signed);
     let (sequencer, pool) = Sequencer::new(committer, index.clone(), published.clone());
-    let log = Arc::new(Log { store, index, history, published, verifier });
+    let log = Arc::new(Log { store, index, history, published, verifier, receipts });
     Ok(OpenLog { log, pool, sequencer, lock })
 }
 

@@ -27,6 +27,7 @@ use crate::http::attachments::clear_incoming;
 use crate::http::peers::{Peers, Place};
 use crate::http::progress::Progress;
 use crate::log::{OpenLog, open_log};
+use crate::order::verifiers::Verifiers;
 
 /// How a server is started.
 #[derive(Debug, Clone)]
@@ -105,7 +106,8 @@ pub fn start(options: Options) -> Result<Running, ServeError> {
         result
     });
     let uploads = Arc::new(Semaphore::new(options.limits.uploads_max));
-    let app = App { log, pool, limits: options.limits, uploads };
+    let verifiers = Verifiers::start().map_err(ServeError::Threads)?;
+    let app = App { log, verifiers, pool, limits: options.limits, uploads };
     runtime.spawn(accept(listener, router(app), options.limits, stopping));
     let sequencer = sequencer.map_err(ServeError::Threads)?;
     Ok(Running { address, verifier_key, stop, sequencer, runtime })

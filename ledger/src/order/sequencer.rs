@@ -45,8 +45,8 @@ pub enum SubmitError {
     PoolFull,
     /// The log does not admit it.
     Refused(Refusal),
-    /// It could not be stored, for this reason. It is not in the log.
-    NotStored(Arc<LogError>),
+    /// It could not be stored, for this reason if there is one to tell. It is not in the log.
+    NotStored(Option<Arc<LogError>>),
     /// The server is stopping.
     Stopping,
 }
@@ -219,7 +219,7 @@ impl Sequencer {
         for (answer, outcome) in decided {
             let outcome = match (outcome, &lost) {
                 (Ok(sequenced), Some(error)) if sequenced.index >= size => {
-                    Err(SubmitError::NotStored(error.clone()))
+                    Err(SubmitError::NotStored(Some(error.clone())))
                 }
                 (Ok(sequenced), _) if sequenced.index >= size => {
                     Ok(Sequenced { committed: committed.clone(), ..sequenced })

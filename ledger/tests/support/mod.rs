@@ -208,6 +208,11 @@ pub fn folder() -> Folder {
     Folder { temporary, path }
 }
 
+pub fn submit_for_receipt(address: SocketAddr, statement: &[u8]) -> Answer {
+    let headers = "Content-Type: application/cose\r\nAccept: application/cose\r\n";
+    request(address, "POST", "/entries", headers, statement).unwrap()
+}
+
 pub const ORIGIN: &str = "example.com/ledger-test";
 
 pub fn options(data: &Path) -> Options {
