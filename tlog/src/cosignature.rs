@@ -27,6 +27,7 @@ pub const COSIGNATURE_V1: u8 = 0x04;
 pub const TIME_S_MAX: u64 = i64::MAX as u64;
 
 const TIME_BYTES: usize = 8;
+const SIGNATURE_BYTES: usize = 64;
 
 /// A witness's verifier key (signature type 0x04).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -150,6 +151,15 @@ impl std::fmt::Debug for CosigningKey {
 /// What is signed. One number has one decimal, so one time has one message.
 fn message(text: &str, time_s: u64) -> String {
     format!("cosignature/v1\ntime {time_s}\n{text}")
+}
+
+impl NoteSignature {
+    /// The time that a line of a cosignature's length states. Nothing is verified: this is for notes whose lines have
+    /// been, such as those a log has kept.
+    pub fn stated_time_s(&self) -> Option<u64> {
+        let (time, signature) = self.bytes.split_first_chunk::<TIME_BYTES>()?;
+        (signature.len() == SIGNATURE_BYTES).then(|| u64::from_be_bytes(*time))
+    }
 }
 
 impl SignedNote {

@@ -15,7 +15,7 @@
 use thiserror::Error;
 
 use crate::checkpoint::{Checkpoint, CheckpointError, parse_decimal};
-use crate::hash::{Hash, HashError};
+use crate::hash::{EMPTY_ROOT, Hash, HashError};
 use crate::note::{NoteError, NoteSignature, SignedNote, Verifier, VerifierKey};
 use crate::proof::{ConsistencyProof, ProofError, check_consistency};
 use crate::tree::{TreeHead, TreeSize};
@@ -168,9 +168,6 @@ pub enum Refusal {
         /// What does not hold.
         source: ProofError,
     },
-    /// 422: a tree without leaves has one root only.
-    #[error(transparent)]
-    BadEmptyRoot(CheckpointError),
 }
 
 impl Refusal {
@@ -181,7 +178,7 @@ impl Refusal {
             Refusal::NotSigned(_) => 403,
             Refusal::UnknownOrigin { .. } => 404,
             Refusal::Conflict { .. } => 409,
-            Refusal::Inconsistent { .. } | Refusal::BadEmptyRoot(_) => 422,
+            Refusal::Inconsistent { .. } => 422,
         }
     }
 }
@@ -201,12 +198,12 @@ pub fn decide(
     let note = note.map_err(|error| Refusal::Malformed(error.into()))?;
     let known: Vec<&dyn Verifier> = keys.iter().map(|key| key as &dyn Verifier).collect();
     let text = note.open(&known).map_err(Refusal::NotSigned)?;
-    // A wrong root of an empty tree is inconsistent and not malformed, and is so only after the sizes were compared.
-    let (checkpoint, wrong) = match Checkpoint::parse_text(text) {
-        Ok(checkpoint) => (checkpoint, None),
-        Err(error @ CheckpointError::BadEmptyRoot { found }) => {
+    let checkpoint = match Checkpoint::parse_text(text) {
+        Ok(checkpoint) => checkpoint,
+        // A wrong root of an empty tree is inconsistent and not malformed: the sizes are compared first.
+        Err(CheckpointError::BadEmptyRoot { found }) => {
             let head = TreeHead { size: TreeSize(0), root: found };
-            (Checkpoint { origin: request.origin().to_owned(), head }, Some(error))
+            Checkpoint { origin: request.origin().to_owned(), head }
         }
         Err(error) => return Err(Refusal::Malformed(error)),
     };
@@ -214,12 +211,9 @@ pub fn decide(
     if old > new.size {
         return Err(Refusal::OldBeyondCheckpoint { old, size: new.size });
     }
-    let last = last.unwrap_or(TreeHead { size: TreeSize(0), root: crate::hash::EMPTY_ROOT });
+    let last = last.unwrap_or(TreeHead { size: TreeSize(0), root: EMPTY_ROOT });
     if old != last.size {
         return Err(Refusal::Conflict { expected: last.size, found: old });
-    }
-    if let Some(error) = wrong {
-        return Err(Refusal::BadEmptyRoot(error));
     }
     let consistent = check_consistency(&request.proof, last, new);
     consistent.map_err(|source| Refusal::Inconsistent { size: new.size, source })?;
