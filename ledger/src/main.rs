@@ -1,4 +1,4 @@
-//! `ledger serve`, `ledger fsck` and `ledger witness`.
+//! `ledger serve`, `ledger fsck`, `ledger witness` and `ledger bench`.
 
 mod cli;
 
@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use clap::Parser as _;
+use ledger::bench::run::bench;
 use ledger::disk::durable::Files;
 use ledger::disk::folder::require_log;
 use ledger::disk::key::read_key;
@@ -21,19 +22,21 @@ use ledger::order::commit::Committer;
 use ledger::witness;
 use ledger::witness::error::WitnessError;
 
-use crate::cli::{Cli, Command, Fsck, Serve, Witness};
+use crate::cli::{Bench, Cli, Command, Fsck, Serve, Witness};
 
 fn main() -> ExitCode {
     // A limit on a file's size (`ulimit -f`) would end the command without a word; caught, the write fails and is told.
     let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
     tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(tracing::Level::INFO).init();
     let result = match Cli::parse().command {
-        Command::Serve(serve) => run_server(serve),
-        Command::Fsck(Fsck { data }) => fsck(&data),
-        Command::Witness(witness) => run_witness(witness),
+        Command::Serve(serve) => run_server(serve).map(|()| true),
+        Command::Fsck(Fsck { data }) => fsck(&data).map(|()| true),
+        Command::Witness(witness) => run_witness(witness).map(|()| true),
+        Command::Bench(bench) => run_bench(&bench),
     };
     match result {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
         Err(error) => {
             // Every message of ours holds its cause already; the chain would say it again.
             eprintln!("ledger: error: {error}");
@@ -154,4 +157,26 @@ fn fsck(data: &Path) -> anyhow::Result<()> {
             Ok(())
         }
     }
+}
+
+/// Prints the figures; false if the server said what does not hold.
+fn run_bench(arguments: &Bench) -> anyhow::Result<bool> {
+    let stop = Arc::default();
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&stop))?;
+    }
+    let report = bench(&arguments.options(stop)?, &|line| eprintln!("ledger: {line}"))?;
+    let mut out = std::io::stdout().lock();
+    match arguments.json {
+        true => writeln!(out, "{}", report.json())?,
+        false => write!(out, "{}", report.text())?,
+    }
+    for reason in [&report.full, &report.paced].into_iter().filter_map(|load| load.first_not_counted.as_ref())
+    {
+        eprintln!("ledger: error: an answer that is no acknowledgement: {reason}");
+    }
+    for reason in [&report.full, &report.paced].into_iter().filter_map(|load| load.first_failed.as_ref()) {
+        eprintln!("ledger: error: a request without an answer: {reason}");
+    }
+    Ok(report.holds())
 }
