@@ -20,6 +20,7 @@ use crate::http::cose_receipt::ReceiptSigner;
 use crate::order::commit::Committer;
 use crate::order::index::Index;
 use crate::order::sequencer::{Pool, Published, Sequencer};
+use crate::witness::witnessed::Witnessed;
 
 /// What readers share.
 pub struct Log {
@@ -31,6 +32,8 @@ pub struct Log {
     pub history: History,
     /// The latest checkpoint.
     pub published: Published,
+    /// The latest one that witnesses have cosigned.
+    pub witnessed: Witnessed,
     /// The log's public key.
     pub verifier: VerifierKey,
     /// Signs COSE receipts.
@@ -81,7 +84,11 @@ pub fn open_log(
     let signed = committer.signed().expect("ledger: a log has its genesis entry").clone();
     let published = Published::new(signed);
     let (sequencer, pool) = Sequencer::new(committer, index.clone(), published.clone());
-    let log = Arc::new(Log { store, index, history, published, verifier, receipts });
+    let witnessed = Witnessed::default();
+    if let Some((size, note)) = history.latest_cosigned()? {
+        witnessed.add(size, &note);
+    }
+    let log = Arc::new(Log { store, index, history, published, witnessed, verifier, receipts });
     Ok(OpenLog { log, pool, sequencer, lock })
 }
 

@@ -59,12 +59,16 @@ impl FolderLock {
 }
 
 fn hold(folder: &Path) -> Result<File, LogError> {
-    let path = folder.join("in-use");
-    let file = File::options().create(true).append(true).open(&path).map_err(LogError::io(&path))?;
+    lock_file(&folder.join("in-use"), folder)
+}
+
+/// Takes the lock that a file stands for, for whoever has the folder `base`; it lasts as long as the file is open.
+pub fn lock_file(path: &Path, base: &Path) -> Result<File, LogError> {
+    let file = File::options().create(true).append(true).open(path).map_err(LogError::io(path))?;
     match file.try_lock() {
         Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(LogError::InUse { path: folder.to_owned() }),
-        Err(TryLockError::Error(source)) => Err(LogError::Io { path, source }),
+        Err(TryLockError::WouldBlock) => Err(LogError::InUse { path: base.to_owned() }),
+        Err(TryLockError::Error(source)) => Err(LogError::Io { path: path.to_owned(), source }),
     }
 }
 
