@@ -163,7 +163,7 @@ fn the_profile_pages_known_answers_are_those_of_step() {
 #[test]
 fn tlog_opens_the_fixtures_checkpoints() {
     let key = VerifierKey::parse(text("checkpoint/log.vkey").trim()).unwrap();
-    for size in [3, 7] {
+    for size in [3, 9] {
         let note = fixture(&format!("checkpoint/size-{size}.txt"));
         let checkpoint = Checkpoint::open(&note, key.name().as_str(), &key).unwrap();
         assert_eq!(checkpoint.head.size.0, size);

@@ -10,7 +10,7 @@ const LINES_MAX: usize = 700;
 /// Longest line of Rust, in columns.
 const COLUMNS_MAX: usize = 120;
 /// The objects: each has a page, a grammar, a source file and a folder of fixtures, all of one name.
-const STEMS: [&str; 13] = [
+const STEMS: [&str; 15] = [
     "config",
     "plan",
     "profile",
@@ -23,7 +23,9 @@ const STEMS: [&str; 13] = [
     "statement",
     "receipt",
     "verdict",
+    "register",
     "bundle",
+    "completeness",
 ];
 /// Texts of the log that are no objects of schemas: a page and a folder of fixtures each.
 const LOG_STEMS: [&str; 2] = ["checkpoint", "ledger"];

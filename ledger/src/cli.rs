@@ -58,6 +58,10 @@ pub struct Serve {
     /// The log's folder.
     #[arg(long, value_name = "DIR")]
     pub data: PathBuf,
+    /// The folder of the lock, which tells what was promised; on another disk it outlives this one [default: DIR.lock
+    /// beside the log's folder].
+    #[arg(long, value_name = "DIR")]
+    pub lock: Option<PathBuf>,
     /// Where to listen: a port of this machine only, or address:port. Port 0 takes any free one.
     #[arg(long, value_name = "PORT or ADDRESS:PORT", default_value = "7180", value_parser = parse_listen)]
     pub listen: SocketAddr,
@@ -76,7 +80,13 @@ impl Serve {
     /// What the server is started with.
     pub fn options(&self) -> Options {
         let limits = Limits { connections_per_peer_max: self.connections_per_peer, ..Limits::default() };
-        Options { data: self.data.clone(), listen: self.listen, origin: self.origin.clone(), limits }
+        Options {
+            data: self.data.clone(),
+            lock: self.lock.clone(),
+            listen: self.listen,
+            origin: self.origin.clone(),
+            limits,
+        }
     }
 }
 
@@ -86,6 +96,9 @@ pub struct Fsck {
     /// The log's folder.
     #[arg(long, value_name = "DIR")]
     pub data: PathBuf,
+    /// The folder of its lock [default: DIR.lock beside the log's folder].
+    #[arg(long, value_name = "DIR")]
+    pub lock: Option<PathBuf>,
 }
 
 /// Options of `ledger bench`.

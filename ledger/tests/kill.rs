@@ -117,7 +117,7 @@ fn kill_points() -> Vec<usize> {
 
 #[test]
 fn what_was_acknowledged_survives_being_killed_at_any_moment() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = support::folder();
     let mut server = Process::start(folder.path());
     let log = VerifierKey::parse(&server.verifier_key).unwrap();
     let scene = Scene { shared: Mutex::default(), changed: Condvar::new(), log };

@@ -10,10 +10,14 @@ use crate::cbor::{self, CborError, Value};
 use crate::digest::{EntryDigest, RunId};
 use crate::key::{KeyError, PublicKey, SecretKey, Verifier};
 use crate::object::{Object, ObjectError};
+use crate::register::Register;
 use crate::{opening::Opening, prediction::Prediction, receipt::Receipt, run::Run, verdict::Verdict};
 
 /// Longest statement, in bytes: an entry of the log.
 pub const STATEMENT_BYTES_MAX: usize = 60 << 10;
+/// Every kind of statement, by its stem.
+pub const KINDS: [&str; 6] =
+    [Run::STEM, Prediction::STEM, Opening::STEM, Receipt::STEM, Verdict::STEM, Register::STEM];
 
 const COSE_SIGN1: u64 = 18;
 const HEADER_ALG: u64 = 1;
@@ -71,10 +75,12 @@ pub enum Payload {
     Receipt(Box<Receipt>),
     /// What the comparison says.
     Verdict(Box<Verdict>),
+    /// What the log holds of the run.
+    Register(Register),
 }
 
 impl Payload {
-    /// The stem: `run`, `prediction`, `opening`, `receipt` or `verdict`.
+    /// The stem: `run`, `prediction`, `opening`, `receipt`, `verdict` or `register`.
     pub fn stem(&self) -> &'static str {
         match self {
             Payload::Run(_) => Run::STEM,
@@ -82,6 +88,7 @@ impl Payload {
             Payload::Opening(_) => Opening::STEM,
             Payload::Receipt(_) => Receipt::STEM,
             Payload::Verdict(_) => Verdict::STEM,
+            Payload::Register(_) => Register::STEM,
         }
     }
 
@@ -93,6 +100,7 @@ impl Payload {
             Payload::Opening(opening) => opening.run,
             Payload::Receipt(receipt) => receipt.run,
             Payload::Verdict(verdict) => verdict.run,
+            Payload::Register(register) => register.run,
         }
     }
 
@@ -103,6 +111,7 @@ impl Payload {
             Payload::Opening(object) => object.encode(),
             Payload::Receipt(object) => object.encode(),
             Payload::Verdict(object) => object.encode(),
+            Payload::Register(object) => object.encode(),
         }
     }
 
@@ -113,6 +122,7 @@ impl Payload {
             Opening::STEM => Payload::Opening(Opening::decode(bytes)?),
             Receipt::STEM => Payload::Receipt(Box::new(Receipt::decode(bytes)?)),
             Verdict::STEM => Payload::Verdict(Box::new(Verdict::decode(bytes)?)),
+            Register::STEM => Payload::Register(Register::decode(bytes)?),
             other => return Err(envelope("content type", "a statement of a known kind", other)),
         })
     }
@@ -135,10 +145,19 @@ impl Statement {
     /// Errors if they would be longer than [`STATEMENT_BYTES_MAX`], or if the payload breaks a limit of its own: what
     /// has been signed can always be opened.
     pub fn sign(payload: &Payload, key: &SecretKey) -> Result<Vec<u8>, StatementError> {
-        let protected = protected_header(payload.stem(), payload.run(), key.public());
+        Statement::sign_by(payload, key.public(), |message| key.sign(message))
+    }
+
+    /// Like [`Statement::sign`], by a key that is kept elsewhere: `sign` gives its signature over some bytes.
+    pub fn sign_by(
+        payload: &Payload,
+        signer: PublicKey,
+        sign: impl FnOnce(&[u8]) -> [u8; 64],
+    ) -> Result<Vec<u8>, StatementError> {
+        let protected = protected_header(payload.stem(), payload.run(), signer);
         let body = payload.encode();
         Payload::decode(payload.stem(), &body)?;
-        let signature = key.sign(&to_be_signed(&protected, &body));
+        let signature = sign(&to_be_signed(&protected, &body));
         let items =
             vec![Value::Bytes(protected), Value::Map(vec![]), Value::Bytes(body), Value::bytes(signature)];
         let bytes = cbor::encode(&Value::Tag(COSE_SIGN1, Box::new(Value::Array(items))));

@@ -248,6 +248,12 @@ impl SigningKey {
         format!("{text}\n{}", self.signature_line(text))
     }
 
+    /// Signs bytes that are no note: a COSE Sig_structure. These begin with 0x84, and a note, which is UTF-8, cannot.
+    pub fn sign_bytes(&self, message: &[u8]) -> [u8; 64] {
+        assert!(message.first() == Some(&0x84), "tlog: what is signed besides notes is an array of four");
+        self.secret.sign(message).to_bytes()
+    }
+
     /// The signature line over a text, with its newline.
     fn signature_line(&self, text: &str) -> String {
         let mut bytes = self.public.id.0.to_be_bytes().to_vec();

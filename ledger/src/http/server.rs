@@ -34,6 +34,8 @@ use crate::order::verifiers::Verifiers;
 pub struct Options {
     /// The log's folder; made if it is not there.
     pub data: PathBuf,
+    /// The folder of its lock; none for the one beside the log's folder.
+    pub lock: Option<PathBuf>,
     /// Where to listen; port 0 takes any free port.
     pub listen: SocketAddr,
     /// The log's identity line; for an existing log it must be the one it has.
@@ -86,7 +88,7 @@ pub fn start(options: Options) -> Result<Running, ServeError> {
     let listener = runtime.block_on(TcpListener::bind(options.listen)).map_err(wrong)?;
     let address = listener.local_addr().map_err(wrong)?;
     let OpenLog { log, pool, sequencer, lock } =
-        open_log(&options.data, options.origin.as_deref(), Files::default())?;
+        open_log(&options.data, options.lock.as_deref(), options.origin.as_deref(), Files::default())?;
     clear_incoming(&log.store)?;
     let verifier_key = log.verifier.to_string();
 
