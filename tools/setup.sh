@@ -57,6 +57,8 @@ if [ "$purpose" = test ]; then
     # Pictures of the site and the independent implementation in numpy; the tests name the interpreter they use.
     /usr/bin/env python3 -c 'import numpy' 2>/dev/null || /usr/bin/python3 -c 'import numpy' 2>/dev/null ||
         install numpy python3-numpy
+    # Makes single system calls of the ledger fail.
+    command -v strace >/dev/null || install strace strace
 fi
 if [ "$purpose" = test ]; then
     # NVIDIA's compiler and disassembler: kernels for its cards are compiled, and their machine code read, without a card.

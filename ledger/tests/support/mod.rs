@@ -215,6 +215,11 @@ pub fn submit_for_receipt(address: SocketAddr, statement: &[u8]) -> Answer {
     request(address, "POST", "/entries", headers, statement).unwrap()
 }
 
+pub fn copy_folder(from: &Path, to: &Path) {
+    let copied = Command::new("cp").arg("-a").arg(from).arg(to).status().unwrap();
+    assert!(copied.success());
+}
+
 pub const ORIGIN: &str = "example.com/ledger-test";
 
 pub fn options(data: &Path) -> Options {
@@ -242,11 +247,15 @@ pub struct Process {
 
 impl Process {
     pub fn start(data: &Path) -> Process {
+        Process::start_with(data, Stdio::null())
+    }
+
+    pub fn start_with(data: &Path, stderr: Stdio) -> Process {
         let mut child = Command::new(env!("CARGO_BIN_EXE_ledger"))
             .args(["serve", "--listen", "0", "--origin", ORIGIN, "--data"])
             .arg(data)
             .stdout(Stdio::piped())
-            .stderr(Stdio::null())
+            .stderr(stderr)
             .spawn()
             .unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
