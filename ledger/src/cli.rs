@@ -1,11 +1,21 @@
 //! The command line: every subcommand and its options.
 
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
+use ledger::bench::run;
 use ledger::http::app::Limits;
 use ledger::http::server::Options;
+use ledger::witness::plan::{Pace, Plan};
+use ledger::witness::records::system_clock;
+use ledger::witness::server::Options as WitnessOptions;
+use tlog::note::VerifierKey;
+use tlog::policy::Policy;
 
 /// A transparency log of signed statements.
 #[derive(Parser)]
@@ -27,7 +37,30 @@ pub enum Command {
     /// Hash a whole log again and compare it with what was last signed; no server may be running on it.
     #[command(after_help = "Example:\n  ledger fsck --data ./log")]
     Fsck(Fsck),
+    /// Cosign the checkpoints of other people's logs, as a C2SP witness; the first start makes the witness's key.
+    #[command(
+        after_help = "Example:\n  ledger witness --data ./witness --listen 7181 --log example.com/log+4516a1da+ARGk..."
+    )]
+    Witness(Witness),
+    /// Measure how fast this machine's server takes in entries: start one, load it over loopback, and remove it again.
+    #[command(after_help = BENCH_HELP)]
+    Bench(Bench),
 }
+
+const BENCH_HELP: &str = "\
+What is counted: a server is started as a process of its own, on loopback, and loaded with different valid `run`
+statements of 64 keys, signed beforehand, over HTTP/1.1 connections that stay open. An entry counts once it is answered
+with status 201 and a proof that it stands under a checkpoint, and proof and checkpoint's signature have been checked:
+so its signature was checked, it is durable, and it is covered by a published checkpoint.
+
+Two loads: all writers as fast as they are answered (entries/s, and waits at full load); then a fixed rate that does not
+wait for answers, each entry's time running from when it was due (p50, p99). Load generator, server and disk share the
+machine. Other logs' figures: Tessera's are of a load generator on the same machine, time to integration; Sunlight's are
+its pool's limit. With --grow-to the log then grows, the server is killed under load and started again.
+
+Examples:
+  ledger bench
+  ledger bench --data /mnt/disk/bench --grow-to 1000000 --json";
 
 /// Options of `ledger serve`.
 #[derive(Args)]
@@ -35,6 +68,10 @@ pub struct Serve {
     /// The log's folder.
     #[arg(long, value_name = "DIR")]
     pub data: PathBuf,
+    /// The folder of the lock, which tells what was promised; on another disk it outlives this one [default: DIR.lock
+    /// beside the log's folder].
+    #[arg(long, value_name = "DIR")]
+    pub lock: Option<PathBuf>,
     /// Where to listen: a port of this machine only, or address:port. Port 0 takes any free one.
     #[arg(long, value_name = "PORT or ADDRESS:PORT", default_value = "7180", value_parser = parse_listen)]
     pub listen: SocketAddr,
@@ -44,6 +81,12 @@ pub struct Serve {
     /// Most connections at once from one address (IPv6: from one /64); behind a proxy all come from the proxy's.
     #[arg(long, value_name = "N", default_value_t = Limits::default().connections_per_peer_max)]
     pub connections_per_peer: usize,
+    /// Ask the witnesses of this C2SP tlog-policy for cosignatures, and publish what its quorum has cosigned.
+    #[arg(long, value_name = "FILE")]
+    pub witness_policy: Option<PathBuf>,
+    /// Least time between two checkpoints that witnesses are asked for, in seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = 1)]
+    pub witness_interval: u64,
     /// Write the server's URL to this file once it accepts connections.
     #[arg(long, value_name = "FILE")]
     pub address_file: Option<PathBuf>,
@@ -51,10 +94,80 @@ pub struct Serve {
 
 impl Serve {
     /// What the server is started with.
-    pub fn options(&self) -> Options {
+    pub fn options(&self) -> anyhow::Result<Options> {
         let limits = Limits { connections_per_peer_max: self.connections_per_peer, ..Limits::default() };
-        Options { data: self.data.clone(), listen: self.listen, origin: self.origin.clone(), limits }
+        let witnesses = self.witness_policy.as_deref().map(|file| self.plan(file)).transpose()?;
+        Ok(Options {
+            data: self.data.clone(),
+            lock: self.lock.clone(),
+            listen: self.listen,
+            origin: self.origin.clone(),
+            limits,
+            witnesses,
+        })
     }
+
+    fn plan(&self, file: &Path) -> anyhow::Result<Plan> {
+        let pace = Pace { interval: Duration::from_secs(self.witness_interval), ..Pace::default() };
+        let plan = Plan::new(read_policy(file)?, pace, system_clock);
+        plan.map_err(|error| anyhow::anyhow!("{}: {error}", file.display()))
+    }
+}
+
+/// Options of `ledger witness`.
+#[derive(Args)]
+pub struct Witness {
+    /// The witness's folder.
+    #[arg(long, value_name = "DIR")]
+    pub data: PathBuf,
+    /// Where to listen: a port of this machine only, or address:port. Port 0 takes any free one.
+    #[arg(long, value_name = "PORT or ADDRESS:PORT", default_value = "7181", value_parser = parse_listen)]
+    pub listen: SocketAddr,
+    /// The witness's name, a URL without a scheme; fixed by the first start.
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+    /// Cosign for the logs of this C2SP tlog-policy; its other lines do not matter here.
+    #[arg(long, value_name = "FILE")]
+    pub policy: Option<PathBuf>,
+    /// Cosign for the log with this verifier key; may be given several times.
+    #[arg(long, value_name = "VERIFIER KEY", required_unless_present = "policy")]
+    pub log: Vec<String>,
+    /// Most connections at once from one address (IPv6: from one /64); behind a proxy all come from the proxy's.
+    #[arg(long, value_name = "N", default_value_t = Limits::default().connections_per_peer_max)]
+    pub connections_per_peer: usize,
+    /// Write the witness's URL to this file once it accepts connections.
+    #[arg(long, value_name = "FILE")]
+    pub address_file: Option<PathBuf>,
+}
+
+impl Witness {
+    /// What the witness is started with.
+    pub fn options(&self) -> anyhow::Result<WitnessOptions> {
+        let mut logs = Vec::new();
+        for text in &self.log {
+            logs.push(VerifierKey::parse(text).map_err(|error| anyhow::anyhow!("--log {text}: {error}"))?);
+        }
+        if let Some(file) = &self.policy {
+            logs.extend(read_policy(file)?.logs().iter().map(|log| log.key.clone()));
+        }
+        anyhow::ensure!(
+            !logs.is_empty(),
+            "the policy has no log line; expected at least one log to cosign for"
+        );
+        Ok(WitnessOptions {
+            data: self.data.clone(),
+            listen: self.listen,
+            name: self.name.clone(),
+            logs,
+            limits: Limits { connections_per_peer_max: self.connections_per_peer, ..Limits::default() },
+            clock: system_clock,
+        })
+    }
+}
+
+fn read_policy(file: &Path) -> anyhow::Result<Policy> {
+    let bytes = std::fs::read(file).map_err(|error| anyhow::anyhow!("{}: {error}", file.display()))?;
+    Policy::parse(&bytes).map_err(|error| anyhow::anyhow!("{}: {error}", file.display()))
 }
 
 /// Options of `ledger fsck`.
@@ -63,6 +176,51 @@ pub struct Fsck {
     /// The log's folder.
     #[arg(long, value_name = "DIR")]
     pub data: PathBuf,
+    /// The folder of its lock [default: DIR.lock beside the log's folder].
+    #[arg(long, value_name = "DIR")]
+    pub lock: Option<PathBuf>,
+}
+
+/// Options of `ledger bench`.
+#[derive(Args)]
+pub struct Bench {
+    /// Writers at once, each with a connection of its own.
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u16).range(1..=500))]
+    pub writers: u16,
+    /// How long each of the two loads lasts.
+    #[arg(long, value_name = "S", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub seconds: u64,
+    /// Most entries of each load; 20,000 for each second unless given. Signing one takes some 50 microseconds.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    pub entries_max: Option<u64>,
+    /// Entries a second of the second load.
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    pub rate: u64,
+    /// Then let the log grow to so many entries, kill the server under load and start it again.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    pub grow_to: Option<u64>,
+    /// A folder for the log, which is kept; a temporary one otherwise. What is measured is this folder's disk.
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl Bench {
+    /// What is measured, until `stop` is set.
+    pub fn options(&self, stop: Arc<AtomicBool>) -> io::Result<run::Options> {
+        Ok(run::Options {
+            program: std::env::current_exe()?,
+            data: self.data.clone(),
+            writers: self.writers.into(),
+            time: Duration::from_secs(self.seconds),
+            entries_max: self.entries_max.unwrap_or(self.seconds * 20_000),
+            paced_per_s: self.rate,
+            grow_to: self.grow_to,
+            stop,
+        })
+    }
 }
 
 fn parse_listen(text: &str) -> Result<SocketAddr, String> {

@@ -1,4 +1,4 @@
-//! `ledger serve` and `ledger fsck`.
+//! `ledger serve`, `ledger fsck`, `ledger witness` and `ledger bench`.
 
 mod cli;
 
@@ -9,28 +9,34 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use clap::Parser as _;
+use ledger::bench::run::bench;
+use ledger::disk::check::check_log;
 use ledger::disk::durable::Files;
 use ledger::disk::folder::require_log;
 use ledger::disk::key::read_key;
-use ledger::disk::lock::FolderLock;
+use ledger::disk::lock::{self, FolderLock};
 use ledger::disk::store::Store;
 use ledger::error::LogError;
 use ledger::http::attachments::check_attachments;
 use ledger::http::server::{ServeError, start};
-use ledger::order::commit::Committer;
+use ledger::witness;
+use ledger::witness::error::WitnessError;
 
-use crate::cli::{Cli, Command, Fsck, Serve};
+use crate::cli::{Bench, Cli, Command, Fsck, Serve, Witness};
 
 fn main() -> ExitCode {
     // A limit on a file's size (`ulimit -f`) would end the command without a word; caught, the write fails and is told.
     let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
     tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(tracing::Level::INFO).init();
     let result = match Cli::parse().command {
-        Command::Serve(serve) => run_server(serve),
-        Command::Fsck(Fsck { data }) => fsck(&data),
+        Command::Serve(serve) => run_server(serve).map(|()| true),
+        Command::Fsck(Fsck { data, lock }) => fsck(&data, lock.as_deref()).map(|()| true),
+        Command::Witness(witness) => run_witness(witness).map(|()| true),
+        Command::Bench(bench) => run_bench(&bench),
     };
     match result {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
         Err(error) => {
             // Every message of ours holds its cause already; the chain would say it again.
             eprintln!("ledger: error: {error}");
@@ -48,7 +54,8 @@ fn main() -> ExitCode {
 fn hint(error: &anyhow::Error) -> Option<&'static str> {
     let serve_error = error.downcast_ref::<ServeError>();
     let log_error = match serve_error {
-        Some(ServeError::Log(error)) => Some(error),
+        Some(ServeError::Log(error) | ServeError::Witness(WitnessError::Folder(error))) => Some(error),
+        Some(ServeError::Witness(error)) => return witness_hint(error),
         _ => error.downcast_ref::<LogError>(),
     };
     match log_error {
@@ -60,12 +67,33 @@ fn hint(error: &anyhow::Error) -> Option<&'static str> {
         }
         Some(LogError::LockMissing { .. }) => {
             return Some(
-                "lock/ tells what was promised and must not be removed; a new log needs a new folder and key",
+                "restore the lock's folder, or say with --lock where it is: it tells what was promised; without it, \
+                 start a new log with a new folder and key",
             );
+        }
+        Some(LogError::LockMoved { .. }) => {
+            return Some("move it: mv DIR/lock DIR.lock, or say with --lock where it is to be");
+        }
+        Some(LogError::LockInside { .. }) => {
+            return Some(
+                "a copy of the folder must not bring an old lock with it; give --lock another folder",
+            );
+        }
+        Some(LogError::LockOfAnother { .. } | LogError::LockDamaged { .. }) => {
+            return Some("give --lock the folder that this log had; a new log needs one of its own");
+        }
+        Some(LogError::DataOlderThanLock { .. }) => {
+            return Some(
+                "this is an old copy: restore the newer folder; if it is lost, the log cannot go on without signing a \
+                 second tree: start a new one with a new folder, key and origin",
+            );
+        }
+        Some(LogError::LockOlderThanData { .. }) => {
+            return Some("this is an old copy of the lock: restore the newer one");
         }
         Some(LogError::KeyExposed { .. }) => {
             return Some(
-                "if nobody else has read it, run chmod 600 on log.key; if somebody has, start a new log",
+                "if nobody else has read it, run chmod 600 on it; if somebody has, start anew with another key",
             );
         }
         Some(LogError::AttachmentMismatch { .. }) => {
@@ -81,8 +109,22 @@ fn hint(error: &anyhow::Error) -> Option<&'static str> {
     }
 }
 
+fn witness_hint(error: &WitnessError) -> Option<&'static str> {
+    match error {
+        WitnessError::NotAWitness { .. } => Some("give --data a new or empty folder, or that of a witness"),
+        WitnessError::KeyMissing { .. } => Some(
+            "restore witness.key; a new witness needs a new or empty folder, and a new name in every policy",
+        ),
+        WitnessError::RecordsMissing { .. } => Some(
+            "with this key a fork could be cosigned unseen; restore the current records, or start a new witness in a \
+             new folder",
+        ),
+        _ => None,
+    }
+}
+
 fn run_server(serve: Serve) -> anyhow::Result<()> {
-    let running = start(serve.options())?;
+    let running = start(serve.options()?)?;
     let signals = running.catch_signals()?;
     let url = format!("http://{}", running.address());
     let mut out = std::io::stdout().lock();
@@ -91,22 +133,38 @@ fn run_server(serve: Serve) -> anyhow::Result<()> {
     writeln!(out, "browse at {url}/")?;
     out.flush()?;
     drop(out);
-    if let Some(file) = serve.address_file {
-        let written = Files::default().replace(&file, format!("{url}\n").as_bytes());
-        written.map_err(|error| anyhow::anyhow!("cannot write {}: {error}", file.display()))?;
-    }
+    write_address(serve.address_file.as_deref(), &url)?;
     Ok(running.run_until_signal(signals)?)
 }
 
-fn fsck(data: &Path) -> anyhow::Result<()> {
-    require_log(data)?;
+fn run_witness(witness: Witness) -> anyhow::Result<()> {
+    let running = witness::server::start(witness.options()?)?;
+    let signals = running.catch_signals()?;
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "address: {}", running.address())?;
+    writeln!(out, "verifier key: {}", running.verifier_key())?;
+    out.flush()?;
+    drop(out);
+    write_address(witness.address_file.as_deref(), &format!("http://{}", running.address()))?;
+    running.run_until_signal(signals);
+    Ok(())
+}
+
+fn write_address(file: Option<&Path>, url: &str) -> anyhow::Result<()> {
+    let Some(file) = file else { return Ok(()) };
+    let written = Files::default().replace(file, format!("{url}\n").as_bytes());
+    written.map_err(|error| anyhow::anyhow!("cannot write {}: {error}", file.display()))
+}
+
+fn fsck(data: &Path, lock_folder: Option<&Path>) -> anyhow::Result<()> {
+    let lock_folder = lock_folder.map_or_else(|| lock::beside(data), |folder| Ok(folder.to_owned()))?;
+    require_log(data, &lock_folder)?;
     let store = Arc::new(Store::new(data, Files::default()));
     let key = read_key(&store)?.context("log.key was removed meanwhile")?;
-    let _lock = FolderLock::take(data)?;
-    let committer = Committer::recover(store.clone(), Arc::new(key), |_, _| Ok(()))?;
-    let signed = committer.signed().context("the log has no entries")?;
-    println!("size: {}", signed.head.size);
-    println!("root: {}", signed.head.root);
+    let _lock = FolderLock::take(data, &lock_folder)?;
+    let head = check_log(&store, &key, &lock_folder)?;
+    println!("size: {}", head.size);
+    println!("root: {}", head.root);
     println!("every tile is what the entries hash to, and the root is the one last signed");
     let (attachments, mut damaged) = check_attachments(&store)?;
     let last = damaged.pop();
@@ -120,4 +178,26 @@ fn fsck(data: &Path) -> anyhow::Result<()> {
             Ok(())
         }
     }
+}
+
+/// Prints the figures; false if the server said what does not hold.
+fn run_bench(arguments: &Bench) -> anyhow::Result<bool> {
+    let stop = Arc::default();
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&stop))?;
+    }
+    let report = bench(&arguments.options(stop)?, &|line| eprintln!("ledger: {line}"))?;
+    let mut out = std::io::stdout().lock();
+    match arguments.json {
+        true => writeln!(out, "{}", report.json())?,
+        false => write!(out, "{}", report.text())?,
+    }
+    for reason in [&report.full, &report.paced].into_iter().filter_map(|load| load.first_not_counted.as_ref())
+    {
+        eprintln!("ledger: error: an answer that is no acknowledgement: {reason}");
+    }
+    for reason in [&report.full, &report.paced].into_iter().filter_map(|load| load.first_failed.as_ref()) {
+        eprintln!("ledger: error: a request without an answer: {reason}");
+    }
+    Ok(report.holds())
 }

@@ -4,9 +4,11 @@
 //! 32-byte public key, so that a statement can be checked with nothing fetched), CWT claims iss and sub (RFC 9597).
 //! The unprotected header is empty, as RFC 9943 asks of what enters a log.
 
+use minicbor::Encoder;
+
 use crate::cbor::{self, CborError, Value};
 use crate::digest::{EntryDigest, RunId};
-use crate::key::{KeyError, PublicKey, SecretKey};
+use crate::key::{KeyError, PublicKey, SecretKey, Verifier};
 use crate::object::{Object, ObjectError};
 use crate::register::Register;
 use crate::{opening::Opening, prediction::Prediction, receipt::Receipt, run::Run, verdict::Verdict};
@@ -171,14 +173,17 @@ impl Statement {
     pub fn open(bytes: &[u8]) -> Result<Statement, StatementError> {
         let value = cbor::decode(bytes, STATEMENT_BYTES_MAX)?;
         let (protected, body, signature) = sign1_parts(value)?;
-        let (stem, signer) = header_parts(&protected)?;
-        if !signer.verifies(&to_be_signed(&protected, &body), &signature) {
+        let (stem, verifier) = header_parts(&protected)?;
+        let signer = verifier.public();
+        if !verifier.verifies(&to_be_signed(&protected, &body), &signature) {
             return Err(StatementError::Signature(signer));
         }
         let payload = Payload::decode(&stem, &body)?;
+        // An object has one encoding, so a run's id follows from the bytes at hand.
+        let run = if stem == Run::STEM { RunId::of_encoded(&body) } else { payload.run() };
         // The header is rebuilt and compared whole, so that iss and sub cannot disagree with kid and payload.
-        if protected != protected_header(&stem, payload.run(), signer) {
-            let expected = format!("alg, content type, kid, iss {signer}, sub {}", payload.run());
+        if protected != protected_header(&stem, run, signer) {
+            let expected = format!("alg, content type, kid, iss {signer}, sub {run}");
             return Err(envelope("protected header", expected, hex::encode(&protected)));
         }
         Ok(Statement { digest: EntryDigest::of(bytes), signer, payload })
@@ -214,12 +219,18 @@ pub fn content_type(stem: &str) -> String {
 
 /// RFC 9052 section 4.4: what is signed.
 fn to_be_signed(protected: &[u8], payload: &[u8]) -> Vec<u8> {
-    cbor::encode(&Value::Array(vec![
-        Value::text("Signature1"),
-        Value::bytes(protected),
-        Value::Bytes(vec![]),
-        Value::bytes(payload),
-    ]))
+    let infallible = "statement: writing to memory cannot fail";
+    let mut out = Vec::with_capacity(protected.len() + payload.len() + 32);
+    let mut encoder = Encoder::new(&mut out);
+    encoder.array(4).expect(infallible).str("Signature1").expect(infallible);
+    encoder
+        .bytes(protected)
+        .expect(infallible)
+        .bytes(&[])
+        .expect(infallible)
+        .bytes(payload)
+        .expect(infallible);
+    out
 }
 
 /// Protected header, payload and signature of a COSE_Sign1.
@@ -258,7 +269,7 @@ fn sign1_parts(value: Value) -> Result<Sign1Parts, StatementError> {
 }
 
 /// Content type's stem and kid; the rest of the header is checked by rebuilding it.
-fn header_parts(protected: &[u8]) -> Result<(String, PublicKey), StatementError> {
+fn header_parts(protected: &[u8]) -> Result<(String, Verifier), StatementError> {
     let value = cbor::decode(protected, STATEMENT_BYTES_MAX)?;
     let Value::Map(pairs) = value else { return Err(envelope("protected header", "a map", value.kind())) };
     let mut stem = None;
@@ -277,7 +288,7 @@ fn header_parts(protected: &[u8]) -> Result<(String, PublicKey), StatementError>
                 let key = <[u8; 32]>::try_from(&kid[..]).map_err(|_| {
                     envelope("kid", "a public key of 32 bytes", format!("{} bytes", kid.len()))
                 })?;
-                signer = Some(PublicKey::from_bytes(key)?);
+                signer = Some(Verifier::from_bytes(key)?);
             }
             _ => {}
         }

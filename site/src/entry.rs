@@ -47,9 +47,11 @@ pub fn entry_page(log: &LogView, entry: &EntryView) -> String {
             }
             dt { "Take away" }
             dd {
-                a href={ "/entries/" (entry.digest) } { "the bytes" }
+                a href={ "/by-hash/" (entry.digest) } { "the bytes" }
                 ", "
                 a href={ "/proof/" (entry.index) ".tlog-proof" } { "the proof" }
+                ", "
+                a href={ "/entries/" (entry.digest) } { "the proof as a COSE receipt" }
                 ", "
                 a href="/checkpoint" { "the checkpoint" }
             }

@@ -2,5 +2,7 @@
 
 pub mod index;
 pub mod admission;
+pub mod verifiers;
 pub mod commit;
+pub mod recover;
 pub mod sequencer;
