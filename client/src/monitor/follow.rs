@@ -11,7 +11,7 @@ use crate::monitor::tiles::{TileError, Tiles};
 use schemas::challenge::CHECKPOINT_BYTES_MAX;
 use schemas::statement::Statement;
 use serde_json::json;
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tlog::checkpoint::{Checkpoint, CheckpointError};
 use tlog::edge::RightEdge;
@@ -140,8 +140,8 @@ pub(crate) struct Follower<'a> {
     pub(crate) bundles_per_change: u64,
     /// Set when the following is to end.
     pub(crate) stop: &'a AtomicBool,
-    /// The note of the checkpoint that was looked at last.
-    pub(crate) looked_at: RefCell<String>,
+    /// The size of the tree that was looked at last.
+    pub(crate) looked_at: Cell<TreeSize>,
 }
 
 impl Follower<'_> {
@@ -152,7 +152,7 @@ impl Follower<'_> {
         for _ in 0..AGAIN_MAX {
             // A log that has grown meanwhile may have other partial tiles than it had.
             let Err(Stop::Finding(Finding { kind: Kind::Withheld, .. })) = &stopped else { break };
-            if self.checkpoint()?.note == *self.looked_at.borrow() {
+            if self.checkpoint()?.head.size == self.looked_at.get() {
                 break;
             }
             stopped = self.catch_up(&rules);
@@ -169,7 +169,7 @@ impl Follower<'_> {
 
     fn catch_up(&self, rules: &Rules) -> Result<(), Stop> {
         let signed = self.checkpoint()?;
-        self.looked_at.replace(signed.note.clone());
+        self.looked_at.set(signed.head.size);
         let known = self.state.known()?;
         self.hold_against_the_past(&signed, &known)?;
         if signed.head.size <= known.head.size {

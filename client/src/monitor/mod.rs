@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tlog::note::Verifier as _;
+use tlog::tree::TreeSize;
 
 pub use follow::FollowError;
 pub use state::StateError;
@@ -43,7 +44,7 @@ pub fn run(args: &MonitorArgs) -> anyhow::Result<u8> {
         signal_hook::flag::register(signal, stop.clone()).context("cannot catch signals")?;
     }
     let bundles_per_change = BUNDLES_PER_CHANGE;
-    let looked_at = std::cell::RefCell::default();
+    let looked_at = std::cell::Cell::new(TreeSize(0));
     let follower =
         Follower { server: &server, log: &log, state: &state, bundles_per_change, stop: &stop, looked_at };
     let mut said = String::new();

@@ -2,15 +2,19 @@
 //!
 //! It is derived: at the start it is brought up to date from the entries, or made anew. Losing it loses nothing.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::path::Path;
 
 use redb::{Database, Durability, ReadableDatabase, ReadableTable, TableDefinition, WriteTransaction};
 use schemas::digest::{EntryDigest, RunId};
 use schemas::key::PublicKey;
+use schemas::register::{PredictionLeaf, Register};
 use schemas::run::Steps;
 use schemas::statement::{Payload, Statement};
 
 use crate::error::LogError;
+use crate::order::registers::RunLists;
 
 /// Entry digest to leaf index.
 const BY_DIGEST: TableDefinition<[u8; 32], u64> = TableDefinition::new("by_digest");
@@ -30,9 +34,11 @@ type PredictionPlace = (u64, u64);
 const PREDICTIONS: TableDefinition<PredictionKey, PredictionPlace> = TableDefinition::new("predictions");
 /// Prediction's entry and signer to the leaf index of that signer's first opening of it.
 const OPENINGS: TableDefinition<([u8; 32], [u8; 32]), u64> = TableDefinition::new("openings");
+/// Run to what is kept of it for registers (see `RunLists::encode`).
+const RUN_LISTS: TableDefinition<[u8; 32], &[u8]> = TableDefinition::new("run_lists");
 /// One row: which tables there are. An index of another version is made anew.
 const VERSION: TableDefinition<(), u64> = TableDefinition::new("version");
-const CURRENT_VERSION: u64 = 2;
+const CURRENT_VERSION: u64 = 3;
 /// One row: number of entries indexed.
 const SIZE: TableDefinition<(), u64> = TableDefinition::new("size");
 
@@ -182,7 +188,7 @@ impl Index {
         let mut write = self.database.begin_write().map_err(redb_error)?;
         // Not synced: after a crash the index is brought up to date from the entries.
         write.set_durability(Durability::None).map_err(redb_error)?;
-        Ok(Change { write })
+        Ok(Change { write, lists: RefCell::default() })
     }
 
     /// Syncs the index to disk, so that the next start need not catch up.
@@ -229,6 +235,59 @@ impl Index {
         Ok(runs)
     }
 
+    /// Leaf index of a run's newest register below `before`.
+    pub fn newest_register(&self, run: RunId, before: u64) -> Result<Option<u64>, LogError> {
+        let read = self.database.begin_read().map_err(redb_error)?;
+        let table = read.open_table(RUN_LISTS).map_err(redb_error)?;
+        let row = table.get(run.0).map_err(redb_error)?;
+        let newest = read_lists(row.as_ref().map(|row| row.value()))?.newest();
+        match newest {
+            Some(index) if index >= before => {}
+            other => return Ok(other),
+        }
+        // The index may be ahead of what is published, by one commit.
+        let by_run = read.open_table(BY_RUN).map_err(redb_error)?;
+        let facts = read.open_table(FACTS).map_err(redb_error)?;
+        for row in by_run.range((run.0, 0)..(run.0, before)).map_err(redb_error)?.rev() {
+            let (_, index) = row.map_err(redb_error)?.0.value();
+            let facts = facts.get(index).map_err(redb_error)?;
+            if facts.is_some_and(|facts| EntryFacts::decode(&facts.value()).kind == Kind::Register) {
+                return Ok(Some(index));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The predictions of a run below `before`, at most `count`, by leaf index.
+    pub fn predictions(
+        &self,
+        run: RunId,
+        before: u64,
+        count: usize,
+    ) -> Result<Vec<PredictionLeaf>, LogError> {
+        let read = self.database.begin_read().map_err(redb_error)?;
+        let table = read.open_table(PREDICTIONS).map_err(redb_error)?;
+        let facts = read.open_table(FACTS).map_err(redb_error)?;
+        let mut leaves = Vec::new();
+        let (lowest, highest) = ((run.0, [0; 32], 0), (run.0, [0xff; 32], u64::MAX));
+        for row in table.range(lowest..=highest).map_err(redb_error)? {
+            let (key, place) = row.map_err(redb_error)?;
+            let (_, _, first) = key.value();
+            let (end, index) = place.value();
+            let Some(facts) = facts.get(index).map_err(redb_error)?.filter(|_| index < before) else {
+                continue;
+            };
+            let facts = EntryFacts::decode(&facts.value());
+            let Some(signer) = facts.signer else { continue };
+            leaves.push(PredictionLeaf { index, signer, steps: Steps { first, end }, entry: facts.digest });
+            if leaves.len() > count {
+                break;
+            }
+        }
+        leaves.sort_unstable_by_key(|leaf| leaf.index);
+        Ok(leaves)
+    }
+
     /// The first `count` entries of a run, in log order.
     pub fn of_run(&self, run: RunId, count: usize) -> Result<Vec<Indexed>, LogError> {
         let read = self.database.begin_read().map_err(redb_error)?;
@@ -244,14 +303,27 @@ impl Index {
     }
 }
 
+fn read_lists(row: Option<&[u8]>) -> Result<RunLists, LogError> {
+    let damaged = || redb_error(redb::StorageError::Corrupted("the lists of a run".to_owned()));
+    row.map_or_else(|| Ok(RunLists::default()), |row| RunLists::decode(row).ok_or_else(damaged))
+}
+
 /// A change of the index that becomes visible all at once.
 pub struct Change {
     write: WriteTransaction,
+    /// Lists of the runs that this change is about.
+    lists: RefCell<HashMap<RunId, RunLists>>,
 }
 
 impl Change {
     /// Makes the change visible to readers.
     pub fn finish(self) -> Result<(), LogError> {
+        {
+            let mut table = self.write.open_table(RUN_LISTS).map_err(redb_error)?;
+            for (run, lists) in self.lists.take() {
+                table.insert(run.0, lists.encode().as_slice()).map_err(redb_error)?;
+            }
+        }
         self.write.commit().map_err(redb_error)
     }
 
@@ -303,6 +375,20 @@ impl Change {
         Ok(index)
     }
 
+    /// The register of a run that would come next, at `index`, this change included.
+    pub fn next_register(&self, run: RunId, index: u64) -> Result<Register, LogError> {
+        Ok(self.lists(run)?.register(run, index))
+    }
+
+    fn lists(&self, run: RunId) -> Result<RunLists, LogError> {
+        if let Some(lists) = self.lists.borrow().get(&run) {
+            return Ok(lists.clone());
+        }
+        let table = self.write.open_table(RUN_LISTS).map_err(redb_error)?;
+        let row = table.get(run.0).map_err(redb_error)?;
+        read_lists(row.as_ref().map(|row| row.value()))
+    }
+
     /// Adds the next entry.
     pub fn insert(&self, index: u64, facts: EntryFacts, payload: Option<&Payload>) -> Result<(), LogError> {
         assert_eq!(self.size()?, index, "ledger: index entries are added in log order");
@@ -316,6 +402,9 @@ impl Change {
         by_digest.insert(facts.digest.0, index).map_err(redb_error)?;
         let (Some(payload), Some(signer)) = (payload, facts.signer) else { return Ok(()) };
         let run = payload.run();
+        let mut lists = self.lists(run)?;
+        lists.push(index, facts.digest, signer, payload);
+        self.lists.borrow_mut().insert(run, lists);
         self.write.open_table(BY_RUN).map_err(redb_error)?.insert((run.0, index), ()).map_err(redb_error)?;
         match payload {
             Payload::Run(_) if self.find_run(run)?.is_none() => {
@@ -362,6 +451,7 @@ impl Change {
         self.write.open_table(RUN_ORDER).map_err(redb_error)?;
         self.write.open_table(PREDICTIONS).map_err(redb_error)?;
         self.write.open_table(OPENINGS).map_err(redb_error)?;
+        self.write.open_table(RUN_LISTS).map_err(redb_error)?;
         self.write.open_table(SIZE).map_err(redb_error)?;
         let mut version = self.write.open_table(VERSION).map_err(redb_error)?;
         version.insert((), CURRENT_VERSION).map_err(redb_error)?;
@@ -376,6 +466,7 @@ impl Change {
         self.write.delete_table(RUN_ORDER).map_err(redb_error)?;
         self.write.delete_table(PREDICTIONS).map_err(redb_error)?;
         self.write.delete_table(OPENINGS).map_err(redb_error)?;
+        self.write.delete_table(RUN_LISTS).map_err(redb_error)?;
         self.write.delete_table(SIZE).map_err(redb_error)?;
         Ok(())
     }
