@@ -17,6 +17,7 @@ use crate::http::proof::prove;
 use crate::http::read::{CHANGING, answer, bad_name, blocking, query_decimal};
 use crate::log::Log;
 use crate::order::commit::SignedHead;
+use crate::order::index::EntryFacts;
 
 /// Answers with the lists of predictions and, if `?entries=1` is asked, of entries.
 pub async fn completeness(
@@ -70,15 +71,15 @@ fn completeness_of(log: &Log, run: RunId, listed: bool, signed: &SignedHead) -> 
 }
 
 fn entries_of(log: &Log, run: RunId, before: u64) -> Result<Vec<EntryLeaf>, Problem> {
-    let entries = log.index.of_run(run, LIST_LEAVES_MAX)?;
-    let leaf = |entry: crate::order::index::Indexed| {
-        let facts = entry.facts;
-        Some(EntryLeaf {
+    let mut leaves = Vec::new();
+    log.index.each_of_run(run, before, |entry| {
+        let EntryFacts { kind, digest, signer, .. } = entry.facts;
+        leaves.extend(signer.map(|signer| EntryLeaf {
             index: entry.index,
-            kind: facts.kind.word(),
-            signer: facts.signer?,
-            entry: facts.digest,
-        })
-    };
-    Ok(entries.into_iter().filter(|entry| entry.index < before).filter_map(leaf).collect())
+            kind: kind.word(),
+            signer,
+            entry: digest,
+        }));
+    })?;
+    Ok(leaves)
 }

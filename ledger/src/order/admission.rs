@@ -67,7 +67,7 @@ pub fn open(bytes: &[u8]) -> Result<Statement, Refusal> {
 }
 
 /// Rules 2 to 5, against all entries before this one. The outer error is the index's, the inner one the refusal.
-pub fn admit(statement: &Statement, index: &Change) -> Result<Result<(), Refusal>, LogError> {
+pub fn admit(statement: &Statement, index: &Change<'_>) -> Result<Result<(), Refusal>, LogError> {
     let run = statement.payload.run();
     if matches!(statement.payload, Payload::Register(_)) {
         return Ok(Err(Refusal::Register));
