@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use tokio::sync::Semaphore;
 
-use super::{attachments, entry, pages, proof, read, submit};
+use super::{attachments, completeness, entry, pages, proof, read, submit};
 use crate::http::accept::asks_for_cbor;
 use crate::http::problem::Problem;
 use crate::log::Log;
@@ -105,6 +105,7 @@ pub fn router(app: App) -> Router {
         .route("/proof/{name}", get(proof::proof))
         .route("/consistency/{old}/{new}", get(proof::consistency))
         .route("/run/{id}", get(read::run))
+        .route("/run/{id}/completeness", get(completeness::completeness))
         .route("/log.json", get(read::log))
         // For people.
         .route("/", get(pages::runs))

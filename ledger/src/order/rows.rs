@@ -38,12 +38,14 @@ pub enum Table {
     Predictions,
     /// Prediction's entry and signer to the leaf index of that signer's first opening of it.
     Openings,
+    /// Run to what is kept of it for registers.
+    RunLists,
 }
 
 type Definition = TableDefinition<'static, &'static [u8], &'static [u8]>;
 type OpenTable = ReadOnlyTable<&'static [u8], &'static [u8]>;
 
-const TABLES: [Definition; 7] = [
+const TABLES: [Definition; 8] = [
     TableDefinition::new("meta"),
     TableDefinition::new("facts"),
     TableDefinition::new("digests"),
@@ -51,6 +53,7 @@ const TABLES: [Definition; 7] = [
     TableDefinition::new("run_order"),
     TableDefinition::new("predictions"),
     TableDefinition::new("openings"),
+    TableDefinition::new("run_lists"),
 ];
 
 /// A row: key and value.
