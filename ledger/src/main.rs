@@ -85,7 +85,7 @@ fn hint(error: &anyhow::Error) -> Option<&'static str> {
 }
 
 fn run_server(serve: Serve) -> anyhow::Result<()> {
-    let running = start(serve.options())?;
+    let running = start(serve.options()?)?;
     let signals = running.catch_signals()?;
     let url = format!("http://{}", running.address());
     let mut out = std::io::stdout().lock();

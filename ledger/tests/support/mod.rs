@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 
 use ledger::http::app::Limits;
 use ledger::http::server::{Options, Running, start};
+use ledger::http::submitters::Rules;
 use schemas::attachment::AttachmentName;
 use schemas::digest::{
     Checksum, ConfigDigest, EntryDigest, PlanDigest, ProfileDigest, RunId, Salt, Seal, StateDigest,
@@ -192,7 +193,8 @@ pub const ORIGIN: &str = "example.com/ledger-test";
 
 pub fn options(data: &Path) -> Options {
     let listen = "127.0.0.1:0".parse().unwrap();
-    Options { data: data.to_owned(), listen, origin: Some(ORIGIN.to_owned()), limits: Limits::default() }
+    let origin = Some(ORIGIN.to_owned());
+    Options { data: data.to_owned(), listen, origin, limits: Limits::default(), rules: Rules::default() }
 }
 
 pub fn served(data: &Path) -> Running {
