@@ -28,7 +28,7 @@ const STEMS: [&str; 15] = [
     "completeness",
 ];
 /// Texts of the log that are no objects of schemas: a page and a folder of fixtures each.
-const LOG_STEMS: [&str; 2] = ["checkpoint", "ledger"];
+const LOG_STEMS: [&str; 3] = ["checkpoint", "ledger", "witness"];
 /// Left where they stand by mistake. Written in two parts, so that this file may name them.
 const LEFTOVERS: [&str; 7] = [
     concat!("TO", "DO"),

@@ -18,6 +18,7 @@ use crate::http::cose_receipt::ReceiptSigner;
 use crate::order::commit::Committer;
 use crate::order::index::Index;
 use crate::order::sequencer::{Pool, Published, Sequencer};
+use crate::witness::witnessed::Witnessed;
 
 /// What readers share.
 pub struct Log {
@@ -29,6 +30,8 @@ pub struct Log {
     pub history: History,
     /// The latest checkpoint.
     pub published: Published,
+    /// The latest one that witnesses have cosigned.
+    pub witnessed: Witnessed,
     /// The log's public key.
     pub verifier: VerifierKey,
     /// Signs COSE receipts.
@@ -76,7 +79,11 @@ pub fn open_log(base: &Path, origin: Option<&str>, files: Files) -> Result<OpenL
     let published = Published::new(signed);
     let (sequencer, pool) = Sequencer::new(committer, index.clone(), published.clone());
     let history = History::open(base, store.files.clone())?;
-    let log = Arc::new(Log { store, index, history, published, verifier, receipts });
+    let witnessed = Witnessed::default();
+    if let Some((size, note)) = history.latest_cosigned()? {
+        witnessed.add(size, &note);
+    }
+    let log = Arc::new(Log { store, index, history, published, witnessed, verifier, receipts });
     Ok(OpenLog { log, pool, sequencer, lock })
 }
 

@@ -60,6 +60,9 @@ fn generated() -> BTreeMap<String, Vec<u8>> {
     let value = cbor::decode(&receipt, receipt.len()).unwrap();
     files.insert("ledger/receipt.diag".into(), diagnostic::text(&value).into_bytes());
     files.insert("ledger/receipt.cbor".into(), receipt);
+    for (path, text) in sample::witness::files(&sample) {
+        files.insert(path.into(), text.into_bytes());
+    }
     files
 }
 

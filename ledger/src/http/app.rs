@@ -20,6 +20,7 @@ use crate::http::submitters::Submitters;
 use crate::log::Log;
 use crate::order::sequencer::Pool;
 use crate::order::verifiers::Verifiers;
+use crate::witness::counters::Counters;
 
 /// Limits on peers. All are generous for an honest one.
 #[derive(Debug, Clone, Copy)]
@@ -94,6 +95,8 @@ pub struct App {
     pub submitters: Arc<Submitters>,
     /// Requests of each peer; none if they are not limited.
     pub requests: Option<Arc<Buckets<Peer>>>,
+    /// What became of asking witnesses, if there are any.
+    pub witnesses: Option<Arc<Counters>>,
 }
 
 /// The server's routes.
@@ -101,6 +104,7 @@ pub fn router(app: App) -> Router {
     Router::new()
         // C2SP tlog-tiles.
         .route("/checkpoint", get(read::checkpoint))
+        .route("/checkpoint/witnessed", get(read::witnessed_checkpoint))
         .route("/tile/{*path}", get(read::tile))
         // Submitting and taking away.
         .route("/entries", post(submit::entry).get(pages::entries))

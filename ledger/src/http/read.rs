@@ -14,6 +14,7 @@ use crate::error::LogError;
 use crate::http::app::App;
 use crate::http::problem::Problem;
 use crate::http::proof::checkpoint_of;
+use crate::witness::witnessed::Standing;
 
 /// Content type of texts.
 pub const TEXT: &str = "text/plain; charset=utf-8";
@@ -50,7 +51,23 @@ pub fn answer(content_type: &'static str, caching: &'static str, body: impl Into
 
 /// GET /checkpoint
 pub async fn checkpoint(State(app): State<App>) -> Response {
-    answer(TEXT, LATEST, app.log.published.latest().note.clone())
+    // With cosignatures if this very checkpoint has them.
+    let signed = app.log.published.latest();
+    let cosigned = app.log.witnessed.of_size(signed.head.size);
+    answer(TEXT, LATEST, cosigned.map_or_else(|| signed.note.clone(), |note| note.to_string()))
+}
+
+/// GET /checkpoint/witnessed
+pub async fn witnessed_checkpoint(State(app): State<App>) -> Result<Response, Problem> {
+    match app.log.witnessed.standing() {
+        Standing::Note(_, note) => Ok(answer(TEXT, LATEST, note.to_string())),
+        Standing::Nothing => Err(Problem::not_found("no checkpoint of this log is witnessed, or not yet")),
+        Standing::Forked => {
+            let detail =
+                "a witness holds another history signed by this log's key, so nothing is called witnessed";
+            Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "forked", detail))
+        }
+    }
 }
 
 /// GET /checkpoint/{size}

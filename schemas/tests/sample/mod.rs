@@ -11,6 +11,7 @@ pub mod small_plan;
 pub mod tensor;
 pub mod tree;
 pub mod window;
+pub mod witness;
 
 use objects::Sample;
 use schemas::cbor::{self, Value};
