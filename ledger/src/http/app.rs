@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use tokio::sync::Semaphore;
 
-use super::{attachments, entry, pages, proof, read, submit};
+use super::{attachments, bracket, entry, pages, proof, read, submit};
 use crate::http::accept::asks_for_cbor;
 use crate::http::attachments::Space;
 use crate::http::buckets::Buckets;
@@ -120,6 +120,7 @@ pub fn router(app: App) -> Router {
         .route("/checkpoint/{size}", get(read::older_checkpoint))
         .route("/proof/{name}", get(proof::proof))
         .route("/consistency/{old}/{new}", get(proof::consistency))
+        .route("/bracket/{index}", get(bracket::bracket))
         .route("/run/{id}", get(read::run))
         .route("/log.json", get(read::log))
         // For people.
