@@ -40,14 +40,14 @@ pub enum Command {
     /// Hash a whole log again and compare it with what was last signed; no server may be running on it.
     #[command(after_help = "Example:\n  ledger fsck --data ./log")]
     Fsck(Fsck),
-    /// Measure how fast this machine's server takes in entries: start one, load it over loopback, and remove it again.
-    #[command(after_help = BENCH_HELP)]
-    Bench(Bench),
     /// Cosign the checkpoints of other people's logs, as a C2SP witness; the first start makes the witness's key.
     #[command(
         after_help = "Example:\n  ledger witness --data ./witness --listen 7181 --log example.com/log+4516a1da+ARGk..."
     )]
     Witness(Witness),
+    /// Measure how fast this machine's server takes in entries: start one, load it over loopback, and remove it again.
+    #[command(after_help = BENCH_HELP)]
+    Bench(Bench),
 }
 
 const BENCH_HELP: &str = "\
@@ -71,6 +71,10 @@ pub struct Serve {
     /// The log's folder.
     #[arg(long, value_name = "DIR")]
     pub data: PathBuf,
+    /// The folder of the lock, which tells what was promised; on another disk it outlives this one [default: DIR.lock
+    /// beside the log's folder].
+    #[arg(long, value_name = "DIR")]
+    pub lock: Option<PathBuf>,
     /// Where to listen: a port of this machine only, or address:port. Port 0 takes any free one.
     #[arg(long, value_name = "PORT or ADDRESS:PORT", default_value = "7180", value_parser = parse_listen)]
     pub listen: SocketAddr,
@@ -121,6 +125,7 @@ impl Serve {
         let witnesses = self.witness_policy.as_deref().map(|file| self.plan(file)).transpose()?;
         Ok(Options {
             data: self.data.clone(),
+            lock: self.lock.clone(),
             listen: self.listen,
             origin: self.origin.clone(),
             limits,
@@ -198,6 +203,9 @@ pub struct Fsck {
     /// The log's folder.
     #[arg(long, value_name = "DIR")]
     pub data: PathBuf,
+    /// The folder of its lock [default: DIR.lock beside the log's folder].
+    #[arg(long, value_name = "DIR")]
+    pub lock: Option<PathBuf>,
 }
 
 /// Options of `ledger bench`.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use ledger::disk::durable::Files;
 use ledger::disk::history::History;
 use serde_json::Value;
-use support::{ORIGIN, get, run_statement, served, submit};
+use support::{ORIGIN, folder, get, run_statement, served, submit};
 use tlog::checkpoint::Checkpoint;
 use tlog::cosignature::CosigningKey;
 use tlog::hash::leaf_hash;
@@ -35,7 +35,7 @@ fn json(address: SocketAddr, path: &str) -> Value {
 
 #[test]
 fn a_bracket_is_the_two_cosigned_checkpoints_around_an_entry() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = folder();
     let server = served(folder.path());
     let log = VerifierKey::parse(server.verifier_key()).unwrap();
     let none = json(server.address(), "/bracket/0");

@@ -11,7 +11,7 @@ use ledger::http::buckets::Rate;
 use ledger::http::server::start;
 use schemas::attachment::AttachmentName;
 use support::{
-    Answer, get, key, options, prediction_statement, read_answer, receipt_statement, request, run,
+    Answer, folder, get, key, options, prediction_statement, read_answer, receipt_statement, request, run,
     run_statement, served, submit,
 };
 
@@ -23,7 +23,7 @@ fn refused(answer: &Answer, status: u16, detail: &str) {
 
 #[test]
 fn an_address_that_asks_too_often_is_told_when_to_ask_again() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = folder();
     let mut options = options(folder.path());
     options.limits.requests_per_peer_per_s = 1;
     let server = start(options).unwrap();
@@ -42,7 +42,7 @@ fn an_address_that_asks_too_often_is_told_when_to_ask_again() {
 
 #[test]
 fn only_listed_keys_add_entries_and_what_is_in_the_log_is_found_by_all() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = folder();
     let server = served(folder.path());
     assert_eq!(submit(server.address(), &run_statement(0)).status, 201);
     server.stop().unwrap();
@@ -62,7 +62,7 @@ fn only_listed_keys_add_entries_and_what_is_in_the_log_is_found_by_all() {
 
 #[test]
 fn a_quota_counts_new_entries_and_nothing_else() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = folder();
     let mut options = options(folder.path());
     options.rules.entries = Some(Rate { amount: 2, period: Duration::from_secs(86_400), burst: 2 });
     let server = start(options).unwrap();
@@ -86,7 +86,7 @@ fn a_quota_counts_new_entries_and_nothing_else() {
 
 #[test]
 fn a_quota_of_many_at_once_is_not_gone_around() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = folder();
     let mut options = options(folder.path());
     options.rules.entries = Some(Rate { amount: 5, period: Duration::from_secs(86_400), burst: 5 });
     let server = start(options).unwrap();
@@ -113,7 +113,7 @@ fn put(address: SocketAddr, bytes: &[u8]) -> Answer {
 
 #[test]
 fn attachments_take_no_more_room_than_they_may() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = folder();
     let with_room = |bytes_max| {
         let mut options = options(folder.path());
         options.limits.attachments_bytes_max = bytes_max;

@@ -54,15 +54,15 @@ fn generated() -> BTreeMap<String, Vec<u8>> {
     let vkey = tree::vkey(objects::ORIGIN, &objects::key("log"));
     files.insert("checkpoint/log.vkey".into(), format!("{vkey}\n").into_bytes());
     files.insert("ledger/entries.txt".into(), entries(&sample).into_bytes());
+    for (path, text) in sample::witness::files(&sample) {
+        files.insert(path.into(), text.into_bytes());
+    }
     let leaves: Vec<Vec<u8>> =
         std::iter::once(objects::genesis()).chain(sample.statements.iter().cloned()).collect();
     let receipt = tree::receipt(objects::ORIGIN, &objects::key("log"), &leaves, 3, 1_800_000_000);
     let value = cbor::decode(&receipt, receipt.len()).unwrap();
     files.insert("ledger/receipt.diag".into(), diagnostic::text(&value).into_bytes());
     files.insert("ledger/receipt.cbor".into(), receipt);
-    for (path, text) in sample::witness::files(&sample) {
-        files.insert(path.into(), text.into_bytes());
-    }
     files
 }
 

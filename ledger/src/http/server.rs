@@ -42,6 +42,8 @@ use crate::witness::quorum;
 pub struct Options {
     /// The log's folder; made if it is not there.
     pub data: PathBuf,
+    /// The folder of its lock; none for the one beside the log's folder.
+    pub lock: Option<PathBuf>,
     /// Where to listen; port 0 takes any free port.
     pub listen: SocketAddr,
     /// The log's identity line; for an existing log it must be the one it has.
@@ -122,8 +124,9 @@ pub fn start(options: Options) -> Result<Running, ServeError> {
     let listener = runtime.block_on(TcpListener::bind(options.listen)).map_err(wrong)?;
     let address = listener.local_addr().map_err(wrong)?;
     let OpenLog { log, pool, sequencer, lock } =
-        open_log(&options.data, options.origin.as_deref(), Files::default())?;
+        open_log(&options.data, options.lock.as_deref(), options.origin.as_deref(), Files::default())?;
     clear_incoming(&log.store)?;
+    let space = Arc::new(Space::of(&log.store, options.limits.attachments_bytes_max)?);
     if let Some(plan) = &options.witnesses {
         plan.check_log(&log.verifier)?;
     }
@@ -144,7 +147,6 @@ pub fn start(options: Options) -> Result<Running, ServeError> {
     });
     let limits = options.limits;
     let uploads = Arc::new(Semaphore::new(limits.uploads_max));
-    let space = Arc::new(Space::of(&log.store, limits.attachments_bytes_max)?);
     let submitters = Arc::new(Submitters::new(options.rules));
     let requests = requests_of(limits);
     let verifiers = Verifiers::start().map_err(ServeError::Threads)?;

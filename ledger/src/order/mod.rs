@@ -4,4 +4,5 @@ pub mod index;
 pub mod admission;
 pub mod verifiers;
 pub mod commit;
+pub mod recover;
 pub mod sequencer;
