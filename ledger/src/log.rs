@@ -23,6 +23,9 @@ use crate::order::index::Index;
 use crate::order::sequencer::{Pool, Published, Sequencer};
 use crate::witness::witnessed::Witnessed;
 
+/// Most entries that are caught up with in memory before they go into the index's file.
+const MERGE_ENTRIES_MAX: u64 = 65_536;
+
 /// What readers share.
 pub struct Log {
     /// The folder.
@@ -133,6 +136,7 @@ fn catch_up(store: &Store, index: &Index, size: TreeSize) -> Result<(), LogError
             return Err(LogError::IndexMismatch { index: last, expected, found });
         }
     }
+    let mut merged = indexed;
     while indexed < size.0 {
         let bundle = indexed / u64::from(TILE_WIDTH);
         let Some(tile) = tile_in_tree(TileKind::Entries, bundle, size) else { break };
@@ -142,7 +146,11 @@ fn catch_up(store: &Store, index: &Index, size: TreeSize) -> Result<(), LogError
             change.insert_bytes(indexed, entry)?;
             indexed += 1;
         }
-        change.finish()?;
+        change.finish();
+        if indexed - merged >= MERGE_ENTRIES_MAX {
+            index.sync()?;
+            merged = indexed;
+        }
     }
-    index.sync()
+    Ok(())
 }

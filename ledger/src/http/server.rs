@@ -90,6 +90,15 @@ pub struct Running {
     runtime: Runtime,
 }
 
+/// Tells everybody to stop when it is dropped, by a panic too.
+struct StopOnDrop(watch::Sender<bool>);
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        self.0.send_replace(true);
+    }
+}
+
 /// Signals to stop, caught since [`Running::catch_signals`].
 pub struct Signals {
     terminate: Signal,
@@ -139,12 +148,12 @@ pub fn start(options: Options) -> Result<Running, ServeError> {
     let failed = stop.clone();
     let thread = std::thread::Builder::new().name("sequencer".to_owned());
     let sequencer = thread.spawn(move || {
+        // Without a sequencer there is nothing to accept submissions for, however it ended.
+        let _stop = StopOnDrop(failed);
         let result = sequencer.run();
         if let Err(error) = &result {
             tracing::error!("the sequencer has stopped: {error}");
         }
-        // Without a sequencer there is nothing to accept submissions for.
-        failed.send_replace(true);
         drop(lock);
         result
     });

@@ -203,19 +203,27 @@ impl Committer {
         self.journal.segment_bytes()
     }
 
-    /// Starts a sync on a thread of its own if none is under way, and says whether one was started. An error is that of
-    /// the last one: the server must stop.
-    pub fn start_sync(&mut self) -> Result<bool, LogError> {
+    /// Whether there is something to sync and no sync is under way. An error is that of the last one: the server must
+    /// stop.
+    pub fn may_sync(&mut self) -> Result<bool, LogError> {
         if self.unsynced() == 0 || self.syncing.as_ref().is_some_and(|syncing| !syncing.is_finished()) {
             return Ok(false);
         }
         self.wait_for_sync()?;
+        Ok(true)
+    }
+
+    /// Starts a sync on a thread of its own, and has it do something else after it.
+    pub fn start_sync(
+        &mut self,
+        after: impl FnOnce() -> Result<(), LogError> + Send + 'static,
+    ) -> Result<(), LogError> {
         let unsynced = self.take_unsynced()?;
         let (store, history) = (self.store.clone(), self.history.clone());
         let thread = std::thread::Builder::new().name("sync".to_owned());
-        let thread = thread.spawn(move || unsynced.sync(&store, &history));
+        let thread = thread.spawn(move || unsynced.sync(&store, &history).and_then(|()| after()));
         self.syncing = Some(thread.map_err(LogError::io(self.store.base()))?);
-        Ok(true)
+        Ok(())
     }
 
     /// Waits for the sync that is under way, if there is one.

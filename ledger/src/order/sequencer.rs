@@ -212,8 +212,11 @@ impl Sequencer {
                 // The disk is slower than we are: wait for it, so that the journal does not grow without end.
                 self.committer.wait_for_sync()?;
             }
-            if self.committer.start_sync()? {
+            if self.committer.may_sync()? {
                 self.synced = Instant::now();
+                self.index.freeze();
+                let index = self.index.clone();
+                self.committer.start_sync(move || index.merge())?;
             }
         }
         Ok(())
@@ -249,7 +252,7 @@ impl Sequencer {
                         took_us = took.as_micros() as u64,
                         "committed"
                     );
-                    change.finish()?;
+                    change.finish();
                     self.published.replace(done.signed.clone());
                     committed = Some(Arc::new(done));
                 }
@@ -280,7 +283,7 @@ impl Sequencer {
 
 /// The place of a statement: its old one if the same bytes are in the log or earlier in the group, or else `next`.
 fn place(
-    change: &Change,
+    change: &Change<'_>,
     statement: &Statement,
     next: u64,
 ) -> Result<Result<Sequenced, SubmitError>, LogError> {
