@@ -339,6 +339,12 @@ fn folders_that_are_in_use_lost_or_foreign_are_refused() {
     std::fs::rename(&aside, data.join("witness.key")).unwrap();
     witness(&data, &[log.key.verifier()]).stop();
 
+    // Nothing was cosigned yet, but policies may name the key.
+    let unused = folder.path().join("unused");
+    witness(&unused, &[log.key.verifier()]).stop();
+    std::fs::remove_file(unused.join("witness.key")).unwrap();
+    assert!(matches!(refused(&unused, None), WitnessError::KeyMissing { .. }));
+
     let foreign = folder.path().join("foreign");
     std::fs::create_dir(&foreign).unwrap();
     std::fs::write(foreign.join("log.key"), "x").unwrap();

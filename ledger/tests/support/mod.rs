@@ -216,9 +216,15 @@ pub struct Process {
 
 impl Process {
     pub fn start(data: &Path) -> Process {
+        Process::start_with(data, &[])
+    }
+
+    /// With further options.
+    pub fn start_with(data: &Path, options: &[&str]) -> Process {
         let mut child = Command::new(env!("CARGO_BIN_EXE_ledger"))
             .args(["serve", "--listen", "0", "--origin", ORIGIN, "--data"])
             .arg(data)
+            .args(options)
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
