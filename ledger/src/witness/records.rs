@@ -1,9 +1,9 @@
 //! What a witness cosigned last, for each origin: one file, replaced durably before the cosignature is given out.
 //!
-//! `logs/<sha256 of the origin>` holds `sha256 `, the digest of what follows, a line feed, and the checkpoint's note: its
-//! text, the log's verified signature lines, and this witness's cosignature. Lines of unknown keys are never stored. A
-//! file of another digest, or that does not open under the witness's own key, is damaged: it is told, never overwritten,
-//! and nothing is cosigned for that origin; the others go on.
+//! `logs/<sha256 of the origin>` holds `sha256 `, the digest of what follows, a line feed, and the checkpoint's note:
+//! its text, the log's verified signature lines, and this witness's cosignature. Lines of unknown keys are never
+//! stored. A file of another digest, or that does not open under the witness's own key, is damaged: it is told, never
+//! overwritten, and nothing is cosigned for that origin; the others go on.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -145,8 +145,8 @@ impl Records {
         let note = format!("{text}\n{signatures}{}", self.key.cosign(&text, now_s));
         let record = Arc::new(Record { checkpoint: accepted.checkpoint, time_s: now_s, note });
 
-        // POINT OF NO RETURN: once the record is replaced the checkpoint counts as cosigned, whether anybody hears of it
-        // or not. A crash before leaves the old record, a crash after the new one; both are ones to go on from.
+        // POINT OF NO RETURN: once the record is replaced the checkpoint counts as cosigned, whether anybody hears of
+        // it or not. A crash before leaves the old record, a crash after the new one; both are ones to go on from.
         self.store(slot, record.clone()).map_err(NotCosigned::Failed)?;
         Ok(record)
     }
