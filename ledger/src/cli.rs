@@ -68,6 +68,10 @@ pub struct Serve {
     /// The log's folder.
     #[arg(long, value_name = "DIR")]
     pub data: PathBuf,
+    /// The folder of the lock, which tells what was promised; on another disk it outlives this one [default: DIR.lock
+    /// beside the log's folder].
+    #[arg(long, value_name = "DIR")]
+    pub lock: Option<PathBuf>,
     /// Where to listen: a port of this machine only, or address:port. Port 0 takes any free one.
     #[arg(long, value_name = "PORT or ADDRESS:PORT", default_value = "7180", value_parser = parse_listen)]
     pub listen: SocketAddr,
@@ -95,6 +99,7 @@ impl Serve {
         let witnesses = self.witness_policy.as_deref().map(|file| self.plan(file)).transpose()?;
         Ok(Options {
             data: self.data.clone(),
+            lock: self.lock.clone(),
             listen: self.listen,
             origin: self.origin.clone(),
             limits,
@@ -171,6 +176,9 @@ pub struct Fsck {
     /// The log's folder.
     #[arg(long, value_name = "DIR")]
     pub data: PathBuf,
+    /// The folder of its lock [default: DIR.lock beside the log's folder].
+    #[arg(long, value_name = "DIR")]
+    pub lock: Option<PathBuf>,
 }
 
 /// Options of `ledger bench`.

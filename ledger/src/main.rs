@@ -10,15 +10,15 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use clap::Parser as _;
 use ledger::bench::run::bench;
+use ledger::disk::check::check_log;
 use ledger::disk::durable::Files;
 use ledger::disk::folder::require_log;
 use ledger::disk::key::read_key;
-use ledger::disk::lock::FolderLock;
+use ledger::disk::lock::{self, FolderLock};
 use ledger::disk::store::Store;
 use ledger::error::LogError;
 use ledger::http::attachments::check_attachments;
 use ledger::http::server::{ServeError, start};
-use ledger::order::commit::Committer;
 use ledger::witness;
 use ledger::witness::error::WitnessError;
 
@@ -30,7 +30,7 @@ fn main() -> ExitCode {
     tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(tracing::Level::INFO).init();
     let result = match Cli::parse().command {
         Command::Serve(serve) => run_server(serve).map(|()| true),
-        Command::Fsck(Fsck { data }) => fsck(&data).map(|()| true),
+        Command::Fsck(Fsck { data, lock }) => fsck(&data, lock.as_deref()).map(|()| true),
         Command::Witness(witness) => run_witness(witness).map(|()| true),
         Command::Bench(bench) => run_bench(&bench),
     };
@@ -67,8 +67,29 @@ fn hint(error: &anyhow::Error) -> Option<&'static str> {
         }
         Some(LogError::LockMissing { .. }) => {
             return Some(
-                "lock/ tells what was promised and must not be removed; a new log needs a new folder and key",
+                "restore the lock's folder, or say with --lock where it is: it tells what was promised; without it, \
+                 start a new log with a new folder and key",
             );
+        }
+        Some(LogError::LockMoved { .. }) => {
+            return Some("move it: mv DIR/lock DIR.lock, or say with --lock where it is to be");
+        }
+        Some(LogError::LockInside { .. }) => {
+            return Some(
+                "a copy of the folder must not bring an old lock with it; give --lock another folder",
+            );
+        }
+        Some(LogError::LockOfAnother { .. } | LogError::LockDamaged { .. }) => {
+            return Some("give --lock the folder that this log had; a new log needs one of its own");
+        }
+        Some(LogError::DataOlderThanLock { .. }) => {
+            return Some(
+                "this is an old copy: restore the newer folder; if it is lost, the log cannot go on without signing a \
+                 second tree: start a new one with a new folder, key and origin",
+            );
+        }
+        Some(LogError::LockOlderThanData { .. }) => {
+            return Some("this is an old copy of the lock: restore the newer one");
         }
         Some(LogError::KeyExposed { .. }) => {
             return Some(
@@ -135,15 +156,15 @@ fn write_address(file: Option<&Path>, url: &str) -> anyhow::Result<()> {
     written.map_err(|error| anyhow::anyhow!("cannot write {}: {error}", file.display()))
 }
 
-fn fsck(data: &Path) -> anyhow::Result<()> {
-    require_log(data)?;
+fn fsck(data: &Path, lock_folder: Option<&Path>) -> anyhow::Result<()> {
+    let lock_folder = lock_folder.map_or_else(|| lock::beside(data), |folder| Ok(folder.to_owned()))?;
+    require_log(data, &lock_folder)?;
     let store = Arc::new(Store::new(data, Files::default()));
     let key = read_key(&store)?.context("log.key was removed meanwhile")?;
-    let _lock = FolderLock::take(data)?;
-    let committer = Committer::recover(store.clone(), Arc::new(key), |_, _| Ok(()))?;
-    let signed = committer.signed().context("the log has no entries")?;
-    println!("size: {}", signed.head.size);
-    println!("root: {}", signed.head.root);
+    let _lock = FolderLock::take(data, &lock_folder)?;
+    let head = check_log(&store, &key, &lock_folder)?;
+    println!("size: {}", head.size);
+    println!("root: {}", head.root);
     println!("every tile is what the entries hash to, and the root is the one last signed");
     let (attachments, mut damaged) = check_attachments(&store)?;
     let last = damaged.pop();

@@ -117,7 +117,7 @@ fn kill_points() -> Vec<usize> {
 
 #[test]
 fn what_was_acknowledged_survives_being_killed_at_any_moment() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = support::folder();
     let mut server = Process::start(folder.path());
     let log = VerifierKey::parse(&server.verifier_key).unwrap();
     let scene = Scene { shared: Mutex::default(), changed: Condvar::new(), log };
@@ -159,7 +159,7 @@ fn whole_log_bears_out(server: &Process, log: &VerifierKey, shared: &Shared) {
     let last = Checkpoint::open(&note, ORIGIN, log).unwrap().head;
     assert_eq!(last.size.0, SUBMISSIONS + 1, "the genesis entry and every submission once");
     for (index, digest) in shared.acknowledged.values() {
-        let entry = get(server.address, &format!("/entries/{digest}")).body;
+        let entry = get(server.address, &format!("/by-hash/{digest}")).body;
         assert_eq!(EntryDigest::of(&entry), *digest);
         let proof = get(server.address, &format!("/proof/{index}.tlog-proof")).body;
         let proof = TlogProof::parse(&proof).unwrap();
