@@ -66,6 +66,8 @@ impl Server {
             "serve",
             "--listen",
             "0",
+            "--rate-per-address",
+            "0",
             "--connections-per-peer",
             &connections.to_string(),
             "--data",

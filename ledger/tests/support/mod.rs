@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 
 use ledger::http::app::Limits;
 use ledger::http::server::{Options, Running, start};
+use ledger::http::submitters::Rules;
 use schemas::attachment::AttachmentName;
 use schemas::digest::{
     Checksum, ConfigDigest, EntryDigest, PlanDigest, ProfileDigest, RunId, Salt, Seal, StateDigest,
@@ -225,6 +226,7 @@ pub fn options(data: &Path) -> Options {
         listen,
         origin: Some(ORIGIN.to_owned()),
         limits: Limits::default(),
+        rules: Rules::default(),
         witnesses: None,
     }
 }
