@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use ledger::bench::run;
 use ledger::http::app::Limits;
 use ledger::http::buckets::Rate;
@@ -19,14 +19,30 @@ use ledger::witness::server::Options as WitnessOptions;
 use schemas::statement::STATEMENT_BYTES_MAX;
 use tlog::note::VerifierKey;
 use tlog::policy::Policy;
+use tracing::level_filters::LevelFilter;
 
 /// A transparency log of signed statements.
 #[derive(Parser)]
 #[command(name = "ledger", version, after_help = "Example:\n  ledger serve --data ./log --listen 7180")]
 pub struct Cli {
+    /// How messages on stderr are written.
+    #[arg(long, global = true, value_enum, default_value_t = LogFormat::Text)]
+    pub log_format: LogFormat,
+    /// The least important messages that are written: error, warn, info or debug. Debug tells every commit.
+    #[arg(long, global = true, value_name = "LEVEL", default_value = "info")]
+    pub log_level: LevelFilter,
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
+}
+
+/// How messages are written.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// A line for people.
+    Text,
+    /// A JSON object on a line.
+    Json,
 }
 
 /// What to do.

@@ -552,9 +552,7 @@ fn the_command_asks_by_a_policy_and_says_what_is_wrong_with_one() {
     assert!(wrong(&other).contains("expected this log's key example.com/ledger-test"));
 
     let text = format!("log {log}\n{}quorum w0\n", honest.lines());
-    std::fs::write(&policy, &text).unwrap();
-    let options = ["--witness-interval", "0", "--witness-policy", policy.to_str().unwrap()];
-    let process = support::Process::start_with(&data, &options);
+    let process = support::Process::of(serve(&text).stderr(std::process::Stdio::null()));
     let lines = text.split_once('\n').unwrap().1;
     let found = until("the first checkpoint is witnessed", || witnessed(process.address, &log, lines));
     assert_eq!(found.0, 1);

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::{Request, State};
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::extract::{MatchedPath, Request, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use hyper::body::Body as _;
 use tokio::sync::Semaphore;
 
 use super::{attachments, bracket, entry, pages, proof, read, submit};
@@ -123,6 +124,8 @@ pub fn router(app: App) -> Router {
         .route("/bracket/{index}", get(bracket::bracket))
         .route("/run/{id}", get(read::run))
         .route("/log.json", get(read::log))
+        // For machines that watch.
+        .route("/metrics", get(read::metrics))
         // For people.
         .route("/", get(pages::runs))
         .route("/runs", get(pages::runs))
@@ -136,6 +139,7 @@ pub fn router(app: App) -> Router {
 /// What holds for every request: each peer's are limited.
 async fn around(State(app): State<App>, request: Request, next: Next) -> Response {
     let cbor = asks_for_cbor(request.headers());
+    let route = request.extensions().get::<MatchedPath>().cloned();
     let refused = app.requests.as_ref().and_then(|requests| {
         let peer = *request.extensions().get::<Peer>()?;
         let wait = requests.fill(peer, 1).err()?;
@@ -147,7 +151,20 @@ async fn around(State(app): State<App>, request: Request, next: Next) -> Respons
         Some(problem) => problem.into_response(),
         None => next.run(request).await,
     };
-    finish(response, cbor)
+    let response = finish(response, cbor);
+    let metrics = &app.log.metrics;
+    let bytes = response.body().size_hint().exact().or_else(|| announced(response.headers())).unwrap_or(0);
+    // An address of no route is counted under one name: there is no end of such addresses.
+    metrics.answered(route.as_ref().map_or("none", MatchedPath::as_str), response.status().as_u16(), bytes);
+    if let Some(problem) = response.extensions().get::<Problem>() {
+        metrics.refused(problem.title);
+    }
+    response
+}
+
+/// The length that an answer states, if it is streamed.
+fn announced(headers: &HeaderMap) -> Option<u64> {
+    headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
 /// What holds for every answer: types are not guessed, and errors are problems and are not cached.

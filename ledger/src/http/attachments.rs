@@ -210,7 +210,7 @@ impl Drop for Room {
 }
 
 /// How long a file is; nothing if there is none.
-fn length_of(path: &std::path::Path) -> u64 {
+pub fn length_of(path: &std::path::Path) -> u64 {
     path.metadata().map_or(0, |found| found.len())
 }
 

@@ -141,6 +141,9 @@ pub fn start(options: Options) -> Result<Running, ServeError> {
     }
     let verifier_key = log.verifier.to_string();
 
+    let size = log.published.latest().head.size.0;
+    tracing::info!(origin = log.origin(), size, %address, "serving");
+
     let (stop, stopping) = watch::channel(false);
     let failed = stop.clone();
     let thread = std::thread::Builder::new().name("sequencer".to_owned());

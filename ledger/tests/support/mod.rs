@@ -211,6 +211,18 @@ pub fn folder() -> Folder {
     Folder { temporary, path }
 }
 
+/// A program of tests/independent, under the interpreter that its packages were installed for.
+pub fn python(program: &str, argument: &Path) -> (bool, String) {
+    let packages = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("python");
+    let installed = std::fs::read_to_string(packages.join("installed"));
+    let installed = installed.expect("verifiers in Python are missing: run tools/setup.sh test");
+    let interpreter = installed.lines().next().unwrap();
+    let program = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/independent").join(program);
+    let mut command = Command::new(interpreter);
+    let output = command.arg(program).arg(argument).env("PYTHONPATH", packages).output().unwrap();
+    (output.status.success(), String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
+}
+
 pub fn submit_for_receipt(address: SocketAddr, statement: &[u8]) -> Answer {
     let headers = "Content-Type: application/cose\r\nAccept: application/cose\r\n";
     request(address, "POST", "/entries", headers, statement).unwrap()
@@ -244,19 +256,14 @@ pub struct Process {
 
 impl Process {
     pub fn start(data: &Path) -> Process {
-        Process::start_with(data, &[])
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ledger"));
+        command.args(["serve", "--listen", "0", "--origin", ORIGIN, "--data"]).arg(data);
+        Process::of(command.stderr(Stdio::null()))
     }
 
-    /// With further options.
-    pub fn start_with(data: &Path, options: &[&str]) -> Process {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_ledger"))
-            .args(["serve", "--listen", "0", "--origin", ORIGIN, "--data"])
-            .arg(data)
-            .args(options)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
+    /// Starts a command that serves, and waits until it does.
+    pub fn of(command: &mut Command) -> Process {
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let mut value = |name: &str| {
             let line = lines.next().expect("the server did not start").unwrap();
