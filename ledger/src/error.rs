@@ -138,6 +138,14 @@ pub enum LogError {
         /// What is wrong with it.
         source: EntriesError,
     },
+    /// A note in the history is not what was written there.
+    #[error("{}: note {at} is damaged: expected a note that fits its check and its row", path.display())]
+    HistoryDamaged {
+        /// The file of notes.
+        path: PathBuf,
+        /// Number of notes before it.
+        at: u64,
+    },
     /// The staging file is malformed.
     #[error("staging file: {0}")]
     Stage(#[from] StageError),

@@ -9,6 +9,7 @@ use tlog::note::{SigningKey, Verifier as _, VerifierKey};
 
 use crate::disk::durable::Files;
 use crate::disk::folder::check_folder;
+use crate::disk::history::History;
 use crate::disk::key::{genesis_entry, open_key};
 use crate::disk::lock::FolderLock;
 use crate::disk::store::Store;
@@ -23,6 +24,8 @@ pub struct Log {
     pub store: Arc<Store>,
     /// The index.
     pub index: Arc<Index>,
+    /// Published and cosigned checkpoints by size.
+    pub history: History,
     /// The latest checkpoint.
     pub published: Published,
     /// The log's public key.
@@ -68,7 +71,8 @@ pub fn open_log(base: &Path, origin: Option<&str>, files: Files) -> Result<OpenL
     let signed = committer.signed().expect("ledger: a log has its genesis entry").clone();
     let published = Published::new(signed);
     let (sequencer, pool) = Sequencer::new(committer, index.clone(), published.clone());
-    let log = Arc::new(Log { store, index, published, verifier });
+    let history = History::open(base, store.files.clone())?;
+    let log = Arc::new(Log { store, index, history, published, verifier });
     Ok(OpenLog { log, pool, sequencer, lock })
 }
 

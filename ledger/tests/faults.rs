@@ -28,7 +28,7 @@ fn open(folder: &Path, files: Files) -> Result<Committer, LogError> {
 
 /// Files whose operation number `at` fails; counts the operations.
 fn failing_at(at: usize, fault: Fault, count: Arc<AtomicUsize>) -> Files {
-    Files::with_faults(Box::new(move |_| {
+    Files::with_faults(Box::new(move |_, _| {
         let number = count.fetch_add(1, Ordering::Relaxed);
         if number == at { fault } else { Fault::None }
     }))
@@ -118,7 +118,7 @@ fn a_commit_touches_the_disk_in_the_order_that_makes_it_safe() {
     let folder = tempfile::tempdir().unwrap();
     let paths = Arc::new(std::sync::Mutex::new(Vec::new()));
     let (seen, base) = (paths.clone(), folder.path().to_owned());
-    let files = Files::with_faults(Box::new(move |path| {
+    let files = Files::with_faults(Box::new(move |_, path| {
         let name = path.strip_prefix(&base).unwrap().to_str().unwrap().to_owned();
         seen.lock().unwrap().push(name);
         Fault::None

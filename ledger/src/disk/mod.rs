@@ -4,6 +4,7 @@ pub mod durable;
 pub mod store;
 pub mod stage;
 pub mod lock;
+pub mod history;
 pub mod folder;
 pub mod key;
 pub mod check;

@@ -15,6 +15,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use tlog::entries::{decode_bundle, decode_bundle_of, push_entry};
 use tlog::hash::HASH_BYTES;
@@ -29,13 +30,13 @@ use crate::error::LogError;
 pub struct Store {
     base: PathBuf,
     /// The file operations of the log.
-    pub files: Files,
+    pub files: Arc<Files>,
 }
 
 impl Store {
     /// A log's folder.
     pub fn new(base: &Path, files: Files) -> Store {
-        Store { base: base.to_owned(), files }
+        Store { base: base.to_owned(), files: Arc::new(files) }
     }
 
     /// The folder.

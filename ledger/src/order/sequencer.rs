@@ -209,7 +209,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         drop(open_log(folder.path(), None, Files::default()).unwrap());
         let staging =
-            |path: &std::path::Path| if path.ends_with("stage") { Fault::Before } else { Fault::None };
+            |_, path: &std::path::Path| if path.ends_with("stage") { Fault::Before } else { Fault::None };
         let opened = open_log(folder.path(), None, Files::with_faults(Box::new(staging))).unwrap();
         let OpenLog { log, pool, sequencer, lock: _lock } = opened;
         let running = std::thread::spawn(move || sequencer.run());
