@@ -1,11 +1,17 @@
 //! The command line: every subcommand and its options.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use ledger::http::app::Limits;
 use ledger::http::server::Options;
+use ledger::witness::plan::{Pace, Plan};
+use ledger::witness::records::system_clock;
+use ledger::witness::server::Options as WitnessOptions;
+use tlog::note::VerifierKey;
+use tlog::policy::Policy;
 
 /// A transparency log of signed statements.
 #[derive(Parser)]
@@ -27,6 +33,11 @@ pub enum Command {
     /// Hash a whole log again and compare it with what was last signed; no server may be running on it.
     #[command(after_help = "Example:\n  ledger fsck --data ./log")]
     Fsck(Fsck),
+    /// Cosign the checkpoints of other people's logs, as a C2SP witness; the first start makes the witness's key.
+    #[command(
+        after_help = "Example:\n  ledger witness --data ./witness --listen 7181 --log example.com/log+4516a1da+ARGk..."
+    )]
+    Witness(Witness),
 }
 
 /// Options of `ledger serve`.
@@ -44,6 +55,12 @@ pub struct Serve {
     /// Most connections at once from one address (IPv6: from one /64); behind a proxy all come from the proxy's.
     #[arg(long, value_name = "N", default_value_t = Limits::default().connections_per_peer_max)]
     pub connections_per_peer: usize,
+    /// Ask the witnesses of this C2SP tlog-policy for cosignatures, and publish what its quorum has cosigned.
+    #[arg(long, value_name = "FILE")]
+    pub witness_policy: Option<PathBuf>,
+    /// Least time between two checkpoints that witnesses are asked for, in seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = 1)]
+    pub witness_interval: u64,
     /// Write the server's URL to this file once it accepts connections.
     #[arg(long, value_name = "FILE")]
     pub address_file: Option<PathBuf>,
@@ -51,10 +68,79 @@ pub struct Serve {
 
 impl Serve {
     /// What the server is started with.
-    pub fn options(&self) -> Options {
+    pub fn options(&self) -> anyhow::Result<Options> {
         let limits = Limits { connections_per_peer_max: self.connections_per_peer, ..Limits::default() };
-        Options { data: self.data.clone(), listen: self.listen, origin: self.origin.clone(), limits }
+        let witnesses = self.witness_policy.as_deref().map(|file| self.plan(file)).transpose()?;
+        Ok(Options {
+            data: self.data.clone(),
+            listen: self.listen,
+            origin: self.origin.clone(),
+            limits,
+            witnesses,
+        })
     }
+
+    fn plan(&self, file: &Path) -> anyhow::Result<Plan> {
+        let pace = Pace { interval: Duration::from_secs(self.witness_interval), ..Pace::default() };
+        let plan = Plan::new(read_policy(file)?, pace, system_clock);
+        plan.map_err(|error| anyhow::anyhow!("{}: {error}", file.display()))
+    }
+}
+
+/// Options of `ledger witness`.
+#[derive(Args)]
+pub struct Witness {
+    /// The witness's folder.
+    #[arg(long, value_name = "DIR")]
+    pub data: PathBuf,
+    /// Where to listen: a port of this machine only, or address:port. Port 0 takes any free one.
+    #[arg(long, value_name = "PORT or ADDRESS:PORT", default_value = "7181", value_parser = parse_listen)]
+    pub listen: SocketAddr,
+    /// The witness's name, a URL without a scheme; fixed by the first start.
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+    /// Cosign for the logs of this C2SP tlog-policy; its other lines do not matter here.
+    #[arg(long, value_name = "FILE")]
+    pub policy: Option<PathBuf>,
+    /// Cosign for the log with this verifier key; may be given several times.
+    #[arg(long, value_name = "VERIFIER KEY", required_unless_present = "policy")]
+    pub log: Vec<String>,
+    /// Most connections at once from one address (IPv6: from one /64); behind a proxy all come from the proxy's.
+    #[arg(long, value_name = "N", default_value_t = Limits::default().connections_per_peer_max)]
+    pub connections_per_peer: usize,
+    /// Write the witness's URL to this file once it accepts connections.
+    #[arg(long, value_name = "FILE")]
+    pub address_file: Option<PathBuf>,
+}
+
+impl Witness {
+    /// What the witness is started with.
+    pub fn options(&self) -> anyhow::Result<WitnessOptions> {
+        let mut logs = Vec::new();
+        for text in &self.log {
+            logs.push(VerifierKey::parse(text).map_err(|error| anyhow::anyhow!("--log {text}: {error}"))?);
+        }
+        if let Some(file) = &self.policy {
+            logs.extend(read_policy(file)?.logs().iter().map(|log| log.key.clone()));
+        }
+        anyhow::ensure!(
+            !logs.is_empty(),
+            "the policy has no log line; expected at least one log to cosign for"
+        );
+        Ok(WitnessOptions {
+            data: self.data.clone(),
+            listen: self.listen,
+            name: self.name.clone(),
+            logs,
+            limits: Limits { connections_per_peer_max: self.connections_per_peer, ..Limits::default() },
+            clock: system_clock,
+        })
+    }
+}
+
+fn read_policy(file: &Path) -> anyhow::Result<Policy> {
+    let bytes = std::fs::read(file).map_err(|error| anyhow::anyhow!("{}: {error}", file.display()))?;
+    Policy::parse(&bytes).map_err(|error| anyhow::anyhow!("{}: {error}", file.display()))
 }
 
 /// Options of `ledger fsck`.

@@ -17,6 +17,7 @@ use crate::error::LogError;
 use crate::order::commit::Committer;
 use crate::order::index::Index;
 use crate::order::sequencer::{Pool, Published, Sequencer};
+use crate::witness::witnessed::Witnessed;
 
 /// What readers share.
 pub struct Log {
@@ -28,6 +29,8 @@ pub struct Log {
     pub history: History,
     /// The latest checkpoint.
     pub published: Published,
+    /// The latest one that witnesses have cosigned.
+    pub witnessed: Witnessed,
     /// The log's public key.
     pub verifier: VerifierKey,
 }
@@ -72,7 +75,11 @@ pub fn open_log(base: &Path, origin: Option<&str>, files: Files) -> Result<OpenL
     let published = Published::new(signed);
     let (sequencer, pool) = Sequencer::new(committer, index.clone(), published.clone());
     let history = History::open(base, store.files.clone())?;
-    let log = Arc::new(Log { store, index, history, published, verifier });
+    let witnessed = Witnessed::default();
+    if let Some((size, note)) = history.latest_cosigned()? {
+        witnessed.add(size, &note);
+    }
+    let log = Arc::new(Log { store, index, history, published, witnessed, verifier });
     Ok(OpenLog { log, pool, sequencer, lock })
 }
 

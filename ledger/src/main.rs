@@ -1,4 +1,4 @@
-//! `ledger serve` and `ledger fsck`.
+//! `ledger serve`, `ledger fsck` and `ledger witness`.
 
 mod cli;
 
@@ -18,8 +18,10 @@ use ledger::error::LogError;
 use ledger::http::attachments::check_attachments;
 use ledger::http::server::{ServeError, start};
 use ledger::order::commit::Committer;
+use ledger::witness;
+use ledger::witness::error::WitnessError;
 
-use crate::cli::{Cli, Command, Fsck, Serve};
+use crate::cli::{Cli, Command, Fsck, Serve, Witness};
 
 fn main() -> ExitCode {
     // A limit on a file's size (`ulimit -f`) would end the command without a word; caught, the write fails and is told.
@@ -28,6 +30,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Serve(serve) => run_server(serve),
         Command::Fsck(Fsck { data }) => fsck(&data),
+        Command::Witness(witness) => run_witness(witness),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -48,7 +51,8 @@ fn main() -> ExitCode {
 fn hint(error: &anyhow::Error) -> Option<&'static str> {
     let serve_error = error.downcast_ref::<ServeError>();
     let log_error = match serve_error {
-        Some(ServeError::Log(error)) => Some(error),
+        Some(ServeError::Log(error) | ServeError::Witness(WitnessError::Folder(error))) => Some(error),
+        Some(ServeError::Witness(error)) => return witness_hint(error),
         _ => error.downcast_ref::<LogError>(),
     };
     match log_error {
@@ -65,7 +69,7 @@ fn hint(error: &anyhow::Error) -> Option<&'static str> {
         }
         Some(LogError::KeyExposed { .. }) => {
             return Some(
-                "if nobody else has read it, run chmod 600 on log.key; if somebody has, start a new log",
+                "if nobody else has read it, run chmod 600 on it; if somebody has, start anew with another key",
             );
         }
         Some(LogError::AttachmentMismatch { .. }) => {
@@ -81,8 +85,22 @@ fn hint(error: &anyhow::Error) -> Option<&'static str> {
     }
 }
 
+fn witness_hint(error: &WitnessError) -> Option<&'static str> {
+    match error {
+        WitnessError::NotAWitness { .. } => Some("give --data a new or empty folder, or that of a witness"),
+        WitnessError::KeyMissing { .. } => Some(
+            "restore witness.key; a new witness needs a new or empty folder, and a new name in every policy",
+        ),
+        WitnessError::RecordsMissing { .. } => Some(
+            "with this key a fork could be cosigned unseen; restore the current records, or start a new witness in a \
+             new folder",
+        ),
+        _ => None,
+    }
+}
+
 fn run_server(serve: Serve) -> anyhow::Result<()> {
-    let running = start(serve.options())?;
+    let running = start(serve.options()?)?;
     let signals = running.catch_signals()?;
     let url = format!("http://{}", running.address());
     let mut out = std::io::stdout().lock();
@@ -91,11 +109,27 @@ fn run_server(serve: Serve) -> anyhow::Result<()> {
     writeln!(out, "browse at {url}/")?;
     out.flush()?;
     drop(out);
-    if let Some(file) = serve.address_file {
-        let written = Files::default().replace(&file, format!("{url}\n").as_bytes());
-        written.map_err(|error| anyhow::anyhow!("cannot write {}: {error}", file.display()))?;
-    }
+    write_address(serve.address_file.as_deref(), &url)?;
     Ok(running.run_until_signal(signals)?)
+}
+
+fn run_witness(witness: Witness) -> anyhow::Result<()> {
+    let running = witness::server::start(witness.options()?)?;
+    let signals = running.catch_signals()?;
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "address: {}", running.address())?;
+    writeln!(out, "verifier key: {}", running.verifier_key())?;
+    out.flush()?;
+    drop(out);
+    write_address(witness.address_file.as_deref(), &format!("http://{}", running.address()))?;
+    running.run_until_signal(signals);
+    Ok(())
+}
+
+fn write_address(file: Option<&Path>, url: &str) -> anyhow::Result<()> {
+    let Some(file) = file else { return Ok(()) };
+    let written = Files::default().replace(file, format!("{url}\n").as_bytes());
+    written.map_err(|error| anyhow::anyhow!("cannot write {}: {error}", file.display()))
 }
 
 fn fsck(data: &Path) -> anyhow::Result<()> {

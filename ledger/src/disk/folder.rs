@@ -55,7 +55,7 @@ pub fn check_lock(base: &Path) -> Result<(), LogError> {
 }
 
 /// Names in a folder; none if there is no such folder.
-fn names(folder: &Path) -> Result<Vec<String>, LogError> {
+pub fn names(folder: &Path) -> Result<Vec<String>, LogError> {
     let entries = match read_dir(folder) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries.map_err(LogError::io(folder))?,

@@ -22,13 +22,17 @@ impl FolderLock {
         let folder = base.join("lock");
         ensure_folder(&folder).map_err(LogError::io(&folder))?;
         sync_folder(base).map_err(LogError::io(base))?;
-        let path = folder.join("server");
-        let file = File::options().create(true).append(true).open(&path).map_err(LogError::io(&path))?;
-        match file.try_lock() {
-            Ok(()) => Ok(FolderLock { _file: file }),
-            Err(TryLockError::WouldBlock) => Err(LogError::InUse { path: base.to_owned() }),
-            Err(TryLockError::Error(source)) => Err(LogError::Io { path, source }),
-        }
+        Ok(FolderLock { _file: lock_file(&folder.join("server"), base)? })
+    }
+}
+
+/// Takes the lock that a file stands for, for whoever has the folder `base`; it lasts as long as the file is open.
+pub fn lock_file(path: &Path, base: &Path) -> Result<File, LogError> {
+    let file = File::options().create(true).append(true).open(path).map_err(LogError::io(path))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(LogError::InUse { path: base.to_owned() }),
+        Err(TryLockError::Error(source)) => Err(LogError::Io { path: path.to_owned(), source }),
     }
 }
 

@@ -13,6 +13,7 @@ use super::{attachments, pages, read, submit};
 use crate::http::problem::{PROBLEM_JSON, Problem};
 use crate::log::Log;
 use crate::order::sequencer::Pool;
+use crate::witness::counters::Counters;
 
 /// Limits on peers. All are generous for an honest one.
 #[derive(Debug, Clone, Copy)]
@@ -73,6 +74,8 @@ pub struct App {
     pub limits: Limits,
     /// One permit for each attachment being uploaded.
     pub uploads: Arc<Semaphore>,
+    /// What became of asking witnesses, if there are any.
+    pub witnesses: Option<Arc<Counters>>,
 }
 
 /// The server's routes.
@@ -80,6 +83,7 @@ pub fn router(app: App) -> Router {
     Router::new()
         // C2SP tlog-tiles.
         .route("/checkpoint", get(read::checkpoint))
+        .route("/checkpoint/witnessed", get(read::witnessed_checkpoint))
         .route("/tile/{*path}", get(read::tile))
         // Submitting and taking away.
         .route("/entries", post(submit::entry).get(pages::entries))

@@ -43,9 +43,19 @@ impl Pace {
 impl LimitedBody {
     /// The body of a statement.
     pub fn entry(body: Body, headers: &HeaderMap, limits: &Limits) -> Result<LimitedBody, Problem> {
+        LimitedBody::short(body, headers, STATEMENT_BYTES_MAX, limits)
+    }
+
+    /// The body of another short request.
+    pub fn short(
+        body: Body,
+        headers: &HeaderMap,
+        bytes_max: usize,
+        limits: &Limits,
+    ) -> Result<LimitedBody, Problem> {
         let timeout = Duration::from_millis(limits.entry_timeout_ms);
         let pace = Pace { started: Instant::now(), timeout, rate: None };
-        LimitedBody::new(body, headers, STATEMENT_BYTES_MAX as u64, pace, limits)
+        LimitedBody::new(body, headers, bytes_max as u64, pace, limits)
     }
 
     /// The body of an attachment.

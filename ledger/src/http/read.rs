@@ -20,6 +20,7 @@ use crate::http::problem::Problem;
 use crate::log::Log;
 use crate::order::commit::SignedHead;
 use crate::order::index::Kind;
+use crate::witness::witnessed::Standing;
 
 /// Content type of texts.
 pub const TEXT: &str = "text/plain; charset=utf-8";
@@ -53,7 +54,23 @@ fn answer(content_type: &'static str, caching: &'static str, body: impl IntoResp
 
 /// GET /checkpoint
 pub async fn checkpoint(State(app): State<App>) -> Response {
-    answer(TEXT, CHANGING, app.log.published.latest().note.clone())
+    // With cosignatures if this very checkpoint has them.
+    let signed = app.log.published.latest();
+    let cosigned = app.log.witnessed.of_size(signed.head.size);
+    answer(TEXT, CHANGING, cosigned.map_or_else(|| signed.note.clone(), |note| note.to_string()))
+}
+
+/// GET /checkpoint/witnessed
+pub async fn witnessed_checkpoint(State(app): State<App>) -> Result<Response, Problem> {
+    match app.log.witnessed.standing() {
+        Standing::Note(_, note) => Ok(answer(TEXT, CHANGING, note.to_string())),
+        Standing::Nothing => Err(Problem::not_found("no checkpoint of this log is witnessed, or not yet")),
+        Standing::Forked => {
+            let detail =
+                "a witness holds another history signed by this log's key, so nothing is called witnessed";
+            Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "forked", detail))
+        }
+    }
 }
 
 /// GET /checkpoint/{size}

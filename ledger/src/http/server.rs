@@ -27,9 +27,12 @@ use crate::http::attachments::clear_incoming;
 use crate::http::peers::{Peers, Place};
 use crate::http::progress::Progress;
 use crate::log::{OpenLog, open_log};
+use crate::witness::error::WitnessError;
+use crate::witness::plan::{Plan, PlanError};
+use crate::witness::quorum;
 
 /// How a server is started.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Options {
     /// The log's folder; made if it is not there.
     pub data: PathBuf,
@@ -39,6 +42,8 @@ pub struct Options {
     pub origin: Option<String>,
     /// Limits on peers.
     pub limits: Limits,
+    /// The witnesses to ask, if any.
+    pub witnesses: Option<Plan>,
 }
 
 /// Why a server could not be started or had to stop.
@@ -47,6 +52,12 @@ pub enum ServeError {
     /// The log is not in order.
     #[error(transparent)]
     Log(#[from] LogError),
+    /// The policy is not one by which this log can ask witnesses.
+    #[error("witness policy: {0}")]
+    Plan(#[from] PlanError),
+    /// The witness is not in order.
+    #[error(transparent)]
+    Witness(#[from] WitnessError),
     /// The address cannot be listened on.
     #[error("cannot listen on {address}: {source}")]
     Listen {
@@ -75,6 +86,24 @@ pub struct Signals {
     interrupt: Signal,
 }
 
+impl Signals {
+    /// Catches SIGTERM and SIGINT from now on.
+    pub(crate) fn catch(runtime: &Runtime) -> Result<Signals, ServeError> {
+        let _within = runtime.enter();
+        let terminate = signal(SignalKind::terminate()).map_err(ServeError::Threads)?;
+        let interrupt = signal(SignalKind::interrupt()).map_err(ServeError::Threads)?;
+        Ok(Signals { terminate, interrupt })
+    }
+
+    /// Waits for the first of them.
+    pub(crate) async fn arrive(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => tracing::info!("stopping on SIGTERM"),
+            _ = self.interrupt.recv() => tracing::info!("stopping on SIGINT"),
+        }
+    }
+}
+
 /// Opens the log and starts serving it on threads of its own.
 ///
 /// The address is taken first: a start that fails for it leaves no log behind. Whoever connects meanwhile waits.
@@ -87,6 +116,9 @@ pub fn start(options: Options) -> Result<Running, ServeError> {
     let OpenLog { log, pool, sequencer, lock } =
         open_log(&options.data, options.origin.as_deref(), Files::default())?;
     clear_incoming(&log.store)?;
+    if let Some(plan) = &options.witnesses {
+        plan.check_log(&log.verifier)?;
+    }
     let verifier_key = log.verifier.to_string();
 
     let (stop, stopping) = watch::channel(false);
@@ -103,7 +135,11 @@ pub fn start(options: Options) -> Result<Running, ServeError> {
         result
     });
     let uploads = Arc::new(Semaphore::new(options.limits.uploads_max));
-    let app = App { log, pool, limits: options.limits, uploads };
+    let witnesses = options.witnesses.as_ref().map(|plan| plan.counters.clone());
+    if let Some(plan) = options.witnesses {
+        runtime.spawn(quorum::run(plan, log.clone(), stopping.clone()));
+    }
+    let app = App { log, pool, limits: options.limits, uploads, witnesses };
     runtime.spawn(accept(listener, router(app), options.limits, stopping));
     let sequencer = sequencer.map_err(ServeError::Threads)?;
     Ok(Running { address, verifier_key, stop, sequencer, runtime })
@@ -129,10 +165,7 @@ impl Running {
     /// Catches SIGTERM and SIGINT from now on, for [`Running::run_until_signal`]. Whoever learns the address may send
     /// one at once, so call this before telling anybody.
     pub fn catch_signals(&self) -> Result<Signals, ServeError> {
-        let _within = self.runtime.enter();
-        let terminate = signal(SignalKind::terminate()).map_err(ServeError::Threads)?;
-        let interrupt = signal(SignalKind::interrupt()).map_err(ServeError::Threads)?;
-        Ok(Signals { terminate, interrupt })
+        Signals::catch(&self.runtime)
     }
 
     /// Waits until the server is told to stop by a signal, or has to, and then stops.
@@ -140,8 +173,7 @@ impl Running {
         let mut stopping = self.stop.subscribe();
         self.runtime.block_on(async {
             tokio::select! {
-                _ = signals.terminate.recv() => tracing::info!("stopping on SIGTERM"),
-                _ = signals.interrupt.recv() => tracing::info!("stopping on SIGINT"),
+                () = signals.arrive() => {}
                 () = told_to_stop(&mut stopping) => {}
             }
         });
@@ -156,7 +188,13 @@ impl Running {
     }
 }
 
-async fn accept(listener: TcpListener, router: Router, limits: Limits, stopping: watch::Receiver<bool>) {
+/// Serves a router until told to stop, and then until requests under way are finished.
+pub(crate) async fn accept(
+    listener: TcpListener,
+    router: Router,
+    limits: Limits,
+    stopping: watch::Receiver<bool>,
+) {
     let mut stopped = stopping.clone();
     let mut connections = JoinSet::new();
     let peers = Peers::new(limits.connections_per_peer_max);
@@ -213,7 +251,7 @@ async fn connection(
     let _ = timeout(Duration::from_millis(limits.stop_timeout_ms), connection).await;
 }
 
-async fn told_to_stop(stopping: &mut watch::Receiver<bool>) {
+pub(crate) async fn told_to_stop(stopping: &mut watch::Receiver<bool>) {
     // An error says that the sender is gone, and with it whoever wanted the server to run.
     let _ = stopping.wait_for(|stop| *stop).await;
 }

@@ -20,6 +20,8 @@ use schemas::run::{Run, Steps};
 use schemas::statement::{Payload, Statement};
 use schemas::verdict::{Cause, Finding, Outcome, Phase, Verdict, WrongWord};
 
+pub mod witness;
+
 pub fn key(seed: u8) -> SecretKey {
     SecretKey::from_seed([seed; 32])
 }
@@ -187,7 +189,13 @@ pub const ORIGIN: &str = "example.com/ledger-test";
 
 pub fn options(data: &Path) -> Options {
     let listen = "127.0.0.1:0".parse().unwrap();
-    Options { data: data.to_owned(), listen, origin: Some(ORIGIN.to_owned()), limits: Limits::default() }
+    Options {
+        data: data.to_owned(),
+        listen,
+        origin: Some(ORIGIN.to_owned()),
+        limits: Limits::default(),
+        witnesses: None,
+    }
 }
 
 pub fn served(data: &Path) -> Running {
