@@ -3,10 +3,11 @@
 //! In scope: durability, order, the C2SP read side, attachments. Out of scope: judging. The server checks that an
 //! entry is a well-formed signed statement that names a known run, and nothing else (see [`order::admission`]).
 
-// In path order: the folder, how entries get in, how they are read, who vouches for it.
+// In path order: the folder, how entries get in, how they are read, who vouches for it, and how it is checked.
 pub mod error;
 pub mod disk;
 pub mod order;
 pub mod log;
 pub mod http;
 pub mod witness;
+pub mod fsck;

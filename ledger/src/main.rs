@@ -7,17 +7,11 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use anyhow::Context as _;
 use clap::Parser as _;
 use ledger::disk::durable::Files;
-use ledger::disk::folder::require_log;
-use ledger::disk::key::read_key;
-use ledger::disk::lock::FolderLock;
-use ledger::disk::store::Store;
 use ledger::error::LogError;
-use ledger::http::attachments::check_attachments;
+use ledger::fsck::{FsckError, command};
 use ledger::http::server::{ServeError, start};
-use ledger::order::commit::Committer;
 use ledger::witness;
 use ledger::witness::error::WitnessError;
 
@@ -28,12 +22,14 @@ fn main() -> ExitCode {
     let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
     tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(tracing::Level::INFO).init();
     let result = match Cli::parse().command {
-        Command::Serve(serve) => run_server(serve),
-        Command::Fsck(Fsck { data }) => fsck(&data),
-        Command::Witness(witness) => run_witness(witness),
+        Command::Serve(serve) => run_server(serve).map(|()| true),
+        Command::Fsck(fsck) => run_fsck(fsck),
+        Command::Witness(witness) => run_witness(witness).map(|()| true),
     };
     match result {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(true) => ExitCode::SUCCESS,
+        // What is wrong has been printed.
+        Ok(false) => ExitCode::from(1),
         Err(error) => {
             // Every message of ours holds its cause already; the chain would say it again.
             eprintln!("ledger: error: {error}");
@@ -41,7 +37,7 @@ fn main() -> ExitCode {
                 eprintln!("ledger: hint: {hint}");
             }
             // 1: checked, and it is not so. 2: could not be checked, or anything else.
-            let disproved = error.downcast_ref::<LogError>().is_some_and(LogError::disproves);
+            let disproved = error.downcast_ref::<FsckError>().is_some_and(FsckError::disproves);
             ExitCode::from(if disproved { 1 } else { 2 })
         }
     }
@@ -50,10 +46,17 @@ fn main() -> ExitCode {
 /// What to try, where there is something.
 fn hint(error: &anyhow::Error) -> Option<&'static str> {
     let serve_error = error.downcast_ref::<ServeError>();
+    let fsck_error = error.downcast_ref::<FsckError>();
+    if let Some(hint) = fsck_error.and_then(FsckError::hint) {
+        return Some(hint);
+    }
     let log_error = match serve_error {
         Some(ServeError::Log(error) | ServeError::Witness(WitnessError::Folder(error))) => Some(error),
         Some(ServeError::Witness(error)) => return witness_hint(error),
-        _ => error.downcast_ref::<LogError>(),
+        _ => match fsck_error {
+            Some(FsckError::Log(error)) => Some(error),
+            _ => None,
+        },
     };
     match log_error {
         Some(LogError::NotALog { .. }) => {
@@ -71,9 +74,6 @@ fn hint(error: &anyhow::Error) -> Option<&'static str> {
             return Some(
                 "if nobody else has read it, run chmod 600 on it; if somebody has, start anew with another key",
             );
-        }
-        Some(LogError::AttachmentMismatch { .. }) => {
-            return Some("upload the attachment again: a damaged one is replaced");
         }
         _ => {}
     }
@@ -132,26 +132,6 @@ fn write_address(file: Option<&Path>, url: &str) -> anyhow::Result<()> {
     written.map_err(|error| anyhow::anyhow!("cannot write {}: {error}", file.display()))
 }
 
-fn fsck(data: &Path) -> anyhow::Result<()> {
-    require_log(data)?;
-    let store = Arc::new(Store::new(data, Files::default()));
-    let key = read_key(&store)?.context("log.key was removed meanwhile")?;
-    let _lock = FolderLock::take(data)?;
-    let committer = Committer::recover(store.clone(), Arc::new(key), |_, _| Ok(()))?;
-    let signed = committer.signed().context("the log has no entries")?;
-    println!("size: {}", signed.head.size);
-    println!("root: {}", signed.head.root);
-    println!("every tile is what the entries hash to, and the root is the one last signed");
-    let (attachments, mut damaged) = check_attachments(&store)?;
-    let last = damaged.pop();
-    for error in damaged {
-        eprintln!("ledger: error: {error}");
-    }
-    match last {
-        Some(error) => Err(error.into()),
-        None => {
-            println!("attachments: {attachments}, each with the SHA-256 of its name");
-            Ok(())
-        }
-    }
+fn run_fsck(fsck: Fsck) -> anyhow::Result<bool> {
+    Ok(command::run(&fsck.ask(), &mut std::io::stdout().lock())?)
 }
