@@ -86,6 +86,22 @@ if [ "$purpose" = test ]; then
         rm -r "$cuda/wheels"
     fi
 fi
+if [ "$purpose" = test ]; then
+    # Verifiers of COSE receipts and of the OpenAPI document, as tests use them. What is there is kept while the list and
+    # the interpreter are the same: parts of it are compiled for one version.
+    python=python3
+    $python -m pip --version >/dev/null 2>&1 || python=/usr/bin/python3
+    $python -m pip --version >/dev/null 2>&1 || install pip python3-pip
+    packages=${CARGO_TARGET_DIR:-target}/python
+    wanted=$($python -c 'import sys; print(sys.executable); print(sys.version)' && cat "$(dirname "$0")/python.txt")
+    if [ "$(cat "$packages/installed" 2>/dev/null)" != "$wanted" ]; then
+        echo "setup: verifiers in Python are missing, fetching them into $packages"
+        rm -rf "$packages"
+        $python -m pip install --quiet --disable-pip-version-check --no-deps --target "$packages" \
+            --requirement "$(dirname "$0")/python.txt"
+        echo "$wanted" >"$packages/installed"
+    fi
+fi
 if [ "$purpose" = torch ]; then
     # Debian's PyTorch takes its matrix products from the system's BLAS, and the plain one is very slow.
     python=${TORCH_PYTHON:-/usr/bin/python3}

@@ -283,7 +283,7 @@ impl Ledger {
 
     /// Downloads an entry, checked against its name.
     pub fn entry(&self, digest: EntryDigest) -> Result<Vec<u8>, LedgerError> {
-        let path = format!("/entries/{digest}");
+        let path = format!("/by-hash/{digest}");
         let bytes = self.server.fetch(&path, STATEMENT_BYTES_MAX as u64, TIMEOUT_MS)?;
         match EntryDigest::of(&bytes) == digest {
             true => Ok(bytes),

@@ -1,10 +1,14 @@
 //! The command line: every subcommand and its options.
 
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
+use ledger::bench::run;
 use ledger::fsck::command::Ask;
 use ledger::http::app::Limits;
 use ledger::http::server::Options;
@@ -41,7 +45,25 @@ pub enum Command {
         after_help = "Example:\n  ledger witness --data ./witness --listen 7181 --log example.com/log+4516a1da+ARGk..."
     )]
     Witness(Witness),
+    /// Measure how fast this machine's server takes in entries: start one, load it over loopback, and remove it again.
+    #[command(after_help = BENCH_HELP)]
+    Bench(Bench),
 }
+
+const BENCH_HELP: &str = "\
+What is counted: a server is started as a process of its own, on loopback, and loaded with different valid `run`
+statements of 64 keys, signed beforehand, over HTTP/1.1 connections that stay open. An entry counts once it is answered
+with status 201 and a proof that it stands under a checkpoint, and proof and checkpoint's signature have been checked:
+so its signature was checked, it is durable, and it is covered by a published checkpoint.
+
+Two loads: all writers as fast as they are answered (entries/s, and waits at full load); then a fixed rate that does not
+wait for answers, each entry's time running from when it was due (p50, p99). Load generator, server and disk share the
+machine. Other logs' figures: Tessera's are of a load generator on the same machine, time to integration; Sunlight's are
+its pool's limit. With --grow-to the log then grows, the server is killed under load and started again.
+
+Examples:
+  ledger bench
+  ledger bench --data /mnt/disk/bench --grow-to 1000000 --json";
 
 /// Options of `ledger serve`.
 #[derive(Args)]
@@ -168,6 +190,48 @@ impl Fsck {
     pub fn ask(self) -> Ask {
         let log = self.log.or(self.data).expect("ledger: the command line has one of the two");
         Ask { log, key: self.log_key, json: self.json }
+    }
+}
+
+/// Options of `ledger bench`.
+#[derive(Args)]
+pub struct Bench {
+    /// Writers at once, each with a connection of its own.
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u16).range(1..=500))]
+    pub writers: u16,
+    /// How long each of the two loads lasts.
+    #[arg(long, value_name = "S", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub seconds: u64,
+    /// Most entries of each load; 20,000 for each second unless given. Signing one takes some 50 microseconds.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    pub entries_max: Option<u64>,
+    /// Entries a second of the second load.
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    pub rate: u64,
+    /// Then let the log grow to so many entries, kill the server under load and start it again.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    pub grow_to: Option<u64>,
+    /// A folder for the log, which is kept; a temporary one otherwise. What is measured is this folder's disk.
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl Bench {
+    /// What is measured, until `stop` is set.
+    pub fn options(&self, stop: Arc<AtomicBool>) -> io::Result<run::Options> {
+        Ok(run::Options {
+            program: std::env::current_exe()?,
+            data: self.data.clone(),
+            writers: self.writers.into(),
+            time: Duration::from_secs(self.seconds),
+            entries_max: self.entries_max.unwrap_or(self.seconds * 20_000),
+            paced_per_s: self.rate,
+            grow_to: self.grow_to,
+            stop,
+        })
     }
 }
 

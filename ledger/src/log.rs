@@ -14,6 +14,7 @@ use crate::disk::key::{genesis_entry, open_key};
 use crate::disk::lock::FolderLock;
 use crate::disk::store::Store;
 use crate::error::LogError;
+use crate::http::cose_receipt::ReceiptSigner;
 use crate::order::commit::Committer;
 use crate::order::index::Index;
 use crate::order::sequencer::{Pool, Published, Sequencer};
@@ -33,6 +34,8 @@ pub struct Log {
     pub witnessed: Witnessed,
     /// The log's public key.
     pub verifier: VerifierKey,
+    /// Signs COSE receipts.
+    pub receipts: ReceiptSigner,
 }
 
 impl Log {
@@ -61,6 +64,7 @@ pub fn open_log(base: &Path, origin: Option<&str>, files: Files) -> Result<OpenL
     let store = Arc::new(Store::new(base, files));
     let key = Arc::new(open_key(&store, origin)?);
     let verifier = key.verifier().clone();
+    let receipts = ReceiptSigner::new(key.clone());
     let (mut committer, index) = recover_with_index(&store, key)?;
     let index = Arc::new(index);
     if committer.signed().is_none() {
@@ -79,7 +83,7 @@ pub fn open_log(base: &Path, origin: Option<&str>, files: Files) -> Result<OpenL
     if let Some((size, note)) = history.latest_cosigned()? {
         witnessed.add(size, &note);
     }
-    let log = Arc::new(Log { store, index, history, published, witnessed, verifier });
+    let log = Arc::new(Log { store, index, history, published, witnessed, verifier, receipts });
     Ok(OpenLog { log, pool, sequencer, lock })
 }
 

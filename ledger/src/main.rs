@@ -1,4 +1,4 @@
-//! `ledger serve`, `ledger fsck` and `ledger witness`.
+//! `ledger serve`, `ledger fsck`, `ledger witness` and `ledger bench`.
 
 mod cli;
 
@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::Parser as _;
+use ledger::bench::run::bench;
 use ledger::disk::durable::Files;
 use ledger::error::LogError;
 use ledger::fsck::{FsckError, command};
@@ -15,7 +16,7 @@ use ledger::http::server::{ServeError, start};
 use ledger::witness;
 use ledger::witness::error::WitnessError;
 
-use crate::cli::{Cli, Command, Fsck, Serve, Witness};
+use crate::cli::{Bench, Cli, Command, Fsck, Serve, Witness};
 
 fn main() -> ExitCode {
     // A limit on a file's size (`ulimit -f`) would end the command without a word; caught, the write fails and is told.
@@ -25,10 +26,11 @@ fn main() -> ExitCode {
         Command::Serve(serve) => run_server(serve).map(|()| true),
         Command::Fsck(fsck) => run_fsck(fsck),
         Command::Witness(witness) => run_witness(witness).map(|()| true),
+        Command::Bench(bench) => run_bench(&bench),
     };
     match result {
         Ok(true) => ExitCode::SUCCESS,
-        // What is wrong has been printed.
+        // What does not hold has been printed.
         Ok(false) => ExitCode::from(1),
         Err(error) => {
             // Every message of ours holds its cause already; the chain would say it again.
@@ -134,4 +136,26 @@ fn write_address(file: Option<&Path>, url: &str) -> anyhow::Result<()> {
 
 fn run_fsck(fsck: Fsck) -> anyhow::Result<bool> {
     Ok(command::run(&fsck.ask(), &mut std::io::stdout().lock())?)
+}
+
+/// Prints the figures; false if the server said what does not hold.
+fn run_bench(arguments: &Bench) -> anyhow::Result<bool> {
+    let stop = Arc::default();
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&stop))?;
+    }
+    let report = bench(&arguments.options(stop)?, &|line| eprintln!("ledger: {line}"))?;
+    let mut out = std::io::stdout().lock();
+    match arguments.json {
+        true => writeln!(out, "{}", report.json())?,
+        false => write!(out, "{}", report.text())?,
+    }
+    for reason in [&report.full, &report.paced].into_iter().filter_map(|load| load.first_not_counted.as_ref())
+    {
+        eprintln!("ledger: error: an answer that is no acknowledgement: {reason}");
+    }
+    for reason in [&report.full, &report.paced].into_iter().filter_map(|load| load.first_failed.as_ref()) {
+        eprintln!("ledger: error: a request without an answer: {reason}");
+    }
+    Ok(report.holds())
 }

@@ -28,7 +28,7 @@ fn readers(folder: &Path) -> Vec<(&'static str, Vec<PathBuf>, PathBuf)> {
     let packages = built.with_file_name("python");
     match std::fs::read_to_string(packages.join("installed")) {
         Ok(installed) => {
-            let interpreter = installed.split(' ').next().unwrap().into();
+            let interpreter = installed.lines().next().unwrap().into();
             let script = here.join("tests/independent/read_log.py");
             found.push(("python", vec![interpreter, "-B".into(), script], packages));
         }

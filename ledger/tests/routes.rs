@@ -53,10 +53,23 @@ fn a_submission_is_answered_with_its_proof_and_a_repeat_with_the_same_index() {
     assert_eq!(again.index, proof.index);
     assert_eq!(again.check(leaf_hash(&statement), ORIGIN, &log).unwrap().head.size, TreeSize(3));
 
-    let entry = get(server.address(), &format!("/entries/{digest}"));
+    let entry = get(server.address(), &format!("/by-hash/{digest}"));
     assert_eq!(entry.body, statement);
     assert_eq!(entry.header("content-type"), Some("application/cose"));
     assert_eq!(entry.header("cache-control"), Some(IMMUTABLE));
+    let facts = get(server.address(), &format!("/by-hash/{digest}.json"));
+    assert_eq!(facts.header("content-type"), Some("application/json"));
+    assert_eq!(facts.header("cache-control"), Some("no-cache"));
+    let facts: serde_json::Value = serde_json::from_slice(&facts.body).unwrap();
+    assert_eq!((&facts["index"], &facts["kind"]), (&1.into(), &"run".into()));
+    assert_eq!(facts["run"], run(1).id().to_string());
+    assert_eq!(facts["signer"], support::key(1).public().to_string());
+    for (name, link) in facts["links"].as_object().unwrap() {
+        // Brackets are another test's.
+        if name != "bracket" {
+            assert_eq!(get(server.address(), link.as_str().unwrap()).status, 200, "{name}: {link}");
+        }
+    }
     server.stop().unwrap();
 }
 
@@ -148,6 +161,11 @@ fn what_is_not_there_or_malformed_is_a_problem_and_not_cached() {
     let digest = "00".repeat(32);
     problem(&get(address, "/nothing"), 404, "nothing at this address");
     problem(&get(address, &format!("/entries/{digest}")), 404, "not in this log");
+    problem(&get(address, &format!("/by-hash/{digest}")), 404, "not in this log");
+    problem(&get(address, &format!("/by-hash/{digest}.json")), 404, "not in this log");
+    problem(&get(address, &format!("/by-hash/{}", "AB".repeat(32))), 400, "64 lower-case hexadecimal digits");
+    problem(&get(address, "/proof/0.txt"), 404, "expected /proof/<index>.tlog-proof or /proof/<index>.cose");
+    problem(&get(address, "/proof/1.cose"), 404, "leaf index 1 is not in a tree of 1 leaves");
     problem(&get(address, "/entries/xyz"), 400, "64 lower-case hexadecimal digits");
     problem(&get(address, &format!("/run/{digest}")), 404, "not in this log");
     problem(&get(address, &format!("/attachments/{digest}")), 404, "not on this server");

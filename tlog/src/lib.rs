@@ -12,6 +12,7 @@
 
 // In path order: hash, tree, proof, then how a tree is stored, then how it is published.
 pub mod checkpoint;
+pub mod compact;
 pub mod cosignature;
 pub mod edge;
 pub mod entries;

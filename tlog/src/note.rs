@@ -250,6 +250,12 @@ impl SigningKey {
         };
         format!("{text}\n{signature}")
     }
+
+    /// Signs bytes that are no note: a COSE Sig_structure. These begin with 0x84, and a note, which is UTF-8, cannot.
+    pub fn sign_bytes(&self, message: &[u8]) -> [u8; 64] {
+        assert!(message.first() == Some(&0x84), "tlog: what is signed besides notes is an array of four");
+        self.secret.sign(message).to_bytes()
+    }
 }
 
 impl std::fmt::Debug for SigningKey {

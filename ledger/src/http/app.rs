@@ -3,16 +3,19 @@
 use std::sync::Arc;
 
 use axum::Router;
+use axum::extract::Request;
 use axum::http::{HeaderValue, StatusCode, header};
-use axum::middleware::map_response;
+use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use tokio::sync::Semaphore;
 
-use super::{attachments, pages, read, submit};
-use crate::http::problem::{PROBLEM_JSON, Problem};
+use super::{attachments, entry, pages, proof, read, submit};
+use crate::http::accept::asks_for_cbor;
+use crate::http::problem::Problem;
 use crate::log::Log;
 use crate::order::sequencer::Pool;
+use crate::order::verifiers::Verifiers;
 use crate::witness::counters::Counters;
 
 /// Limits on peers. All are generous for an honest one.
@@ -68,6 +71,8 @@ impl Default for Limits {
 pub struct App {
     /// The log, for reading.
     pub log: Arc<Log>,
+    /// Who checks statements before they go in.
+    pub verifiers: Verifiers,
     /// The way in.
     pub pool: Pool,
     /// Limits on peers.
@@ -87,15 +92,18 @@ pub fn router(app: App) -> Router {
         .route("/tile/{*path}", get(read::tile))
         // Submitting and taking away.
         .route("/entries", post(submit::entry).get(pages::entries))
-        .route("/entries/{name}", get(read::entry))
+        .route("/entries/{name}", get(entry::entry))
+        .route("/by-hash/{name}", get(entry::by_hash))
+        .route("/.well-known/scitt-keys", get(entry::keys))
+        .route("/.well-known/scitt-keys/{kid}", get(entry::key))
         .route(
             "/attachments/{name}",
             get(attachments::download).put(attachments::upload).post(attachments::upload),
         )
         // Derived: anyone could compute these from the tiles.
         .route("/checkpoint/{size}", get(read::older_checkpoint))
-        .route("/proof/{name}", get(read::proof))
-        .route("/consistency/{old}/{new}", get(read::consistency))
+        .route("/proof/{name}", get(proof::proof))
+        .route("/consistency/{old}/{new}", get(proof::consistency))
         .route("/run/{id}", get(read::run))
         .route("/log.json", get(read::log))
         // For people.
@@ -104,12 +112,14 @@ pub fn router(app: App) -> Router {
         .route("/runs/{id}", get(pages::run))
         .route("/style.css", get(pages::style))
         .fallback(async || Problem::not_found("there is nothing at this address"))
-        .layer(map_response(finish))
+        .layer(from_fn(finish))
         .with_state(app)
 }
 
 /// What holds for every answer: types are not guessed, and errors are problems and are not cached.
-async fn finish(response: Response) -> Response {
+async fn finish(request: Request, next: Next) -> Response {
+    let cbor = asks_for_cbor(request.headers());
+    let response = next.run(request).await;
     let status = response.status();
     let is = |response: &Response, kind: &str| {
         response
@@ -118,19 +128,21 @@ async fn finish(response: Response) -> Response {
             .is_some_and(|found| found.as_bytes().starts_with(kind.as_bytes()))
     };
     let failed = status.is_client_error() || status.is_server_error();
-    let explained = is(&response, PROBLEM_JSON) || is(&response, "text/html");
-    let mut response = match failed && !explained {
+    let mut response = match response.extensions().get::<Problem>().cloned() {
+        Some(problem) if cbor => problem.into_cbor(),
+        Some(_) => response,
+        None if !failed || is(&response, "text/html") => response,
         // The framework's own answers, such as those to a wrong method.
-        true => {
+        None => {
             let (title, detail) = match status {
                 StatusCode::METHOD_NOT_ALLOWED => {
                     ("method not allowed", "this address does not take that method")
                 }
                 _ => ("bad request", "the request cannot be understood"),
             };
-            Problem::new(status, title, detail).into_response()
+            let problem = Problem::new(status, title, detail);
+            if cbor { problem.into_cbor() } else { problem.into_response() }
         }
-        false => response,
     };
     let headers = response.headers_mut();
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));

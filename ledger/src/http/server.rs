@@ -27,6 +27,7 @@ use crate::http::attachments::clear_incoming;
 use crate::http::peers::{Peers, Place};
 use crate::http::progress::Progress;
 use crate::log::{OpenLog, open_log};
+use crate::order::verifiers::Verifiers;
 use crate::witness::error::WitnessError;
 use crate::witness::plan::{Plan, PlanError};
 use crate::witness::quorum;
@@ -135,11 +136,12 @@ pub fn start(options: Options) -> Result<Running, ServeError> {
         result
     });
     let uploads = Arc::new(Semaphore::new(options.limits.uploads_max));
+    let verifiers = Verifiers::start().map_err(ServeError::Threads)?;
     let witnesses = options.witnesses.as_ref().map(|plan| plan.counters.clone());
     if let Some(plan) = options.witnesses {
         runtime.spawn(quorum::run(plan, log.clone(), stopping.clone()));
     }
-    let app = App { log, pool, limits: options.limits, uploads, witnesses };
+    let app = App { log, verifiers, pool, limits: options.limits, uploads, witnesses };
     runtime.spawn(accept(listener, router(app), options.limits, stopping));
     let sequencer = sequencer.map_err(ServeError::Threads)?;
     Ok(Running { address, verifier_key, stop, sequencer, runtime })

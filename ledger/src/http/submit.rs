@@ -6,13 +6,13 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use tlog::tree::LeafIndex;
 
+use crate::http::accept::{COSE, asks_for_cose};
 use crate::http::app::App;
 use crate::http::body::LimitedBody;
+use crate::http::entry::location;
 use crate::http::problem::Problem;
-use crate::http::read::{TEXT, blocking, prove};
-use crate::order::admission;
-
-const COSE: &str = "application/cose";
+use crate::http::proof::{receipt, tlog_proof};
+use crate::http::read::{TEXT, answer, blocking};
 
 /// Answers 201 with the proof of a new entry, or 200 with a proof of the same bytes at the place they already have.
 pub async fn entry(State(app): State<App>, headers: HeaderMap, body: Body) -> Result<Response, Problem> {
@@ -23,20 +23,21 @@ pub async fn entry(State(app): State<App>, headers: HeaderMap, body: Body) -> Re
         return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported media type", detail));
     }
     let bytes = LimitedBody::entry(body, &headers, &app.limits)?.all().await?;
-    let (bytes, statement) = blocking(move || {
-        let statement = admission::open(&bytes)?;
-        Ok((bytes, statement))
-    })
-    .await?;
+    let (bytes, statement) = app.verifiers.open(bytes).await?;
     let digest = statement.digest;
     let sequenced = app.pool.submit(bytes, statement).await?;
     let log = app.log.clone();
-    let proof = blocking(move || prove(&log, LeafIndex(sequenced.index), &log.published.latest())).await?;
+    let index = LeafIndex(sequenced.index);
+    let cose = asks_for_cose(&headers);
+    let mut response = blocking(move || {
+        let signed = log.published.latest();
+        Ok(match cose {
+            true => answer(COSE, "no-store", receipt(&log, digest, index, &signed)?),
+            false => answer(TEXT, "no-store", tlog_proof(&log, index, &signed)?),
+        })
+    })
+    .await?;
+    response.headers_mut().insert(header::LOCATION, location(digest));
     let status = if sequenced.repeated { StatusCode::OK } else { StatusCode::CREATED };
-    let headers = [
-        (header::CONTENT_TYPE, TEXT.to_owned()),
-        (header::CACHE_CONTROL, "no-store".to_owned()),
-        (header::LOCATION, format!("/entries/{digest}")),
-    ];
-    Ok((status, headers, proof).into_response())
+    Ok((status, response).into_response())
 }

@@ -53,12 +53,14 @@ pub enum Kind {
     Receipt,
     /// A `verdict` statement.
     Verdict,
+    /// A `register` statement.
+    Register,
     /// An entry that this version cannot read.
     Unknown,
 }
 
 impl Kind {
-    const ALL: [Kind; 7] = [
+    const ALL: [Kind; 8] = [
         Kind::Genesis,
         Kind::Run,
         Kind::Prediction,
@@ -66,6 +68,7 @@ impl Kind {
         Kind::Receipt,
         Kind::Verdict,
         Kind::Unknown,
+        Kind::Register,
     ];
 
     /// The word: a statement's stem, or `genesis`, or `unknown`.
@@ -77,6 +80,7 @@ impl Kind {
             Kind::Opening => "opening",
             Kind::Receipt => "receipt",
             Kind::Verdict => "verdict",
+            Kind::Register => "register",
             Kind::Unknown => "unknown",
         }
     }
@@ -104,6 +108,7 @@ impl EntryFacts {
             Payload::Opening(_) => Kind::Opening,
             Payload::Receipt(_) => Kind::Receipt,
             Payload::Verdict(_) => Kind::Verdict,
+            Payload::Register(_) => Kind::Register,
         };
         let run = Some(statement.payload.run());
         EntryFacts { kind, digest: statement.digest, run, signer: Some(statement.signer) }

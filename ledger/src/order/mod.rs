@@ -2,5 +2,6 @@
 
 pub mod index;
 pub mod admission;
+pub mod verifiers;
 pub mod commit;
 pub mod sequencer;

@@ -185,6 +185,11 @@ pub fn submit(address: SocketAddr, statement: &[u8]) -> Answer {
     request(address, "POST", "/entries", "Content-Type: application/cose\r\n", statement).unwrap()
 }
 
+pub fn submit_for_receipt(address: SocketAddr, statement: &[u8]) -> Answer {
+    let headers = "Content-Type: application/cose\r\nAccept: application/cose\r\n";
+    request(address, "POST", "/entries", headers, statement).unwrap()
+}
+
 pub const ORIGIN: &str = "example.com/ledger-test";
 
 pub fn options(data: &Path) -> Options {

@@ -1,6 +1,9 @@
 //! A log in memory.
 
 use schemas::bundle::ProvenEntry;
+use schemas::key::PublicKey;
+use schemas::register::Register;
+use schemas::statement::{Payload, Statement};
 use tlog::checkpoint::Checkpoint;
 use tlog::hash::{Hash, leaf_hash};
 use tlog::note::{KeyName, SigningKey, VerifierKey};
@@ -24,6 +27,14 @@ impl Log {
 
     pub fn key(&self) -> &VerifierKey {
         self.key.verifier()
+    }
+
+    /// Logs a register signed by the log's key.
+    pub fn append_register(&mut self, register: Register) -> u64 {
+        let signer = PublicKey::from_bytes(*self.key().public_key()).unwrap();
+        let payload = Payload::Register(register);
+        let bytes = Statement::sign_by(&payload, signer, |message| self.key.sign_bytes(message)).unwrap();
+        self.append(bytes)
     }
 
     pub fn append(&mut self, entry: Vec<u8>) -> u64 {
