@@ -71,6 +71,10 @@ pub struct Serve {
     /// The log's folder.
     #[arg(long, value_name = "DIR")]
     pub data: PathBuf,
+    /// The folder of the lock, which tells what was promised; on another disk it outlives this one [default: DIR.lock
+    /// beside the log's folder].
+    #[arg(long, value_name = "DIR")]
+    pub lock: Option<PathBuf>,
     /// Where to listen: a port of this machine only, or address:port. Port 0 takes any free one.
     #[arg(long, value_name = "PORT or ADDRESS:PORT", default_value = "7180", value_parser = parse_listen)]
     pub listen: SocketAddr,
@@ -98,6 +102,7 @@ impl Serve {
         let witnesses = self.witness_policy.as_deref().map(|file| self.plan(file)).transpose()?;
         Ok(Options {
             data: self.data.clone(),
+            lock: self.lock.clone(),
             listen: self.listen,
             origin: self.origin.clone(),
             limits,
@@ -177,6 +182,9 @@ pub struct Fsck {
     /// The log's folder.
     #[arg(long, value_name = "DIR", conflicts_with = "log")]
     pub data: Option<String>,
+    /// The folder of its lock [default: DIR.lock beside the log's folder].
+    #[arg(long, value_name = "DIR")]
+    pub lock: Option<PathBuf>,
     /// The log's verifier key; in a ledger's folder its own is taken.
     #[arg(long, value_name = "KEY")]
     pub log_key: Option<String>,
@@ -189,7 +197,7 @@ impl Fsck {
     /// What is to be checked.
     pub fn ask(self) -> Ask {
         let log = self.log.or(self.data).expect("ledger: the command line has one of the two");
-        Ask { log, key: self.log_key, json: self.json }
+        Ask { log, lock: self.lock, key: self.log_key, json: self.json }
     }
 }
 

@@ -12,7 +12,7 @@ use tlog::note::KeyError;
 use tlog::tile::TileReadError;
 use tlog::tree::TreeSize;
 
-use crate::disk::stage::StageError;
+use crate::disk::journal::RecordError;
 
 /// Why a log could not be opened, read or grown.
 #[derive(Debug, Error)]
@@ -103,6 +103,36 @@ pub enum LogError {
         /// Promised size.
         lock: TreeSize,
     },
+    /// The lock record is that of another log.
+    #[error("{} is the lock of another log: of {found}, expected {expected}", path.display())]
+    LockOfAnother {
+        /// The lock record.
+        path: PathBuf,
+        /// The origin in it, or that another key signed it.
+        found: String,
+        /// This log's key.
+        expected: String,
+    },
+    /// The lock record is none.
+    #[error("{} is damaged: neither of its slots holds what was promised", path.display())]
+    LockDamaged {
+        /// The lock record.
+        path: PathBuf,
+    },
+    /// The lock is where the first version had it.
+    #[error("the lock is in {}, expected it beside the folder, in {}", found.display(), expected.display())]
+    LockMoved {
+        /// Where it is.
+        found: PathBuf,
+        /// Where it belongs.
+        expected: PathBuf,
+    },
+    /// The lock would be inside the folder that it guards.
+    #[error("the lock {} is inside the log's folder, expected it elsewhere", path.display())]
+    LockInside {
+        /// The lock's folder.
+        path: PathBuf,
+    },
     /// The lock record is older than what was published: an old copy of the lock.
     #[error("the lock records size {lock}, expected at least the published size {data}")]
     LockOlderThanData {
@@ -146,9 +176,15 @@ pub enum LogError {
         /// Number of notes before it.
         at: u64,
     },
-    /// The staging file is malformed.
-    #[error("staging file: {0}")]
-    Stage(#[from] StageError),
+    /// A record of the journal, read back, is not what was written.
+    #[error("journal: {0}")]
+    Journal(#[from] RecordError),
+    /// A tile's file, read back, is not what was written.
+    #[error("tile {path} is not on disk as it was written")]
+    WrittenMismatch {
+        /// Its path.
+        path: String,
+    },
     /// The lock record changed under us.
     #[error("the lock record is not the one this server wrote last")]
     LockChanged,

@@ -69,8 +69,29 @@ fn hint(error: &anyhow::Error) -> Option<&'static str> {
         }
         Some(LogError::LockMissing { .. }) => {
             return Some(
-                "lock/ tells what was promised and must not be removed; a new log needs a new folder and key",
+                "restore the lock's folder, or say with --lock where it is: it tells what was promised; without it, \
+                 start a new log with a new folder and key",
             );
+        }
+        Some(LogError::LockMoved { .. }) => {
+            return Some("move it: mv DIR/lock DIR.lock, or say with --lock where it is to be");
+        }
+        Some(LogError::LockInside { .. }) => {
+            return Some(
+                "a copy of the folder must not bring an old lock with it; give --lock another folder",
+            );
+        }
+        Some(LogError::LockOfAnother { .. } | LogError::LockDamaged { .. }) => {
+            return Some("give --lock the folder that this log had; a new log needs one of its own");
+        }
+        Some(LogError::DataOlderThanLock { .. }) => {
+            return Some(
+                "this is an old copy: restore the newer folder; if it is lost, the log cannot go on without signing a \
+                 second tree: start a new one with a new folder, key and origin",
+            );
+        }
+        Some(LogError::LockOlderThanData { .. }) => {
+            return Some("this is an old copy of the lock: restore the newer one");
         }
         Some(LogError::KeyExposed { .. }) => {
             return Some(

@@ -31,7 +31,7 @@ fn python(program: &str, argument: &Path) -> (bool, String) {
 
 #[test]
 fn receipts_of_several_sizes_are_verified_by_scitt_cose_and_changed_ones_are_refused() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = support::folder();
     let server = served(&folder.path().join("log"));
     let address = server.address();
     let mut cases = Vec::new();
@@ -117,7 +117,7 @@ fn a_receipt_is_byte_for_byte_the_one_that_the_page_shows() {
 
 #[test]
 fn the_key_of_receipts_is_found_by_the_kid_that_they_name() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = support::folder();
     let server = served(folder.path());
     let address = server.address();
     let set = get(address, "/.well-known/scitt-keys");
@@ -151,7 +151,7 @@ fn the_key_of_receipts_is_found_by_the_kid_that_they_name() {
 
 #[test]
 fn there_is_no_receipt_in_a_tree_of_one_entry() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = support::folder();
     let server = served(folder.path());
     let address = server.address();
     let genesis = EntryDigest::of(format!("tallystick log v1\norigin {ORIGIN}\n").as_bytes());
@@ -168,7 +168,7 @@ fn there_is_no_receipt_in_a_tree_of_one_entry() {
 
 #[test]
 fn errors_are_cbor_for_whoever_asks_for_cose_and_json_for_others() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = support::folder();
     let server = served(folder.path());
     let address = server.address();
     let missing = format!("/entries/{}", "00".repeat(32));

@@ -85,13 +85,13 @@ fn submit_witnessed(server: &Running, number: u64, log: &VerifierKey, policy: &s
 
 /// Witnesses `first`, `second` and so on, with a folder each.
 struct Honest {
-    _folders: Vec<tempfile::TempDir>,
+    _folders: Vec<support::Folder>,
     servers: Vec<Witness>,
 }
 
 impl Honest {
     fn new(count: usize, log: &VerifierKey) -> Honest {
-        let folders: Vec<_> = (0..count).map(|_| tempfile::tempdir().unwrap()).collect();
+        let folders: Vec<_> = (0..count).map(|_| support::folder()).collect();
         let servers = folders.iter().map(|folder| witness(folder.path(), &[log])).collect();
         Honest { _folders: folders, servers }
     }
@@ -115,7 +115,7 @@ fn dead() -> SocketAddr {
 
 #[test]
 fn two_honest_witnesses_of_five_suffice_whatever_the_others_do() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = support::folder();
     let log = key_of(folder.path());
     let honest = Honest::new(2, &log);
     // One takes connections and never answers, one is not there, one signs something else.
@@ -152,7 +152,7 @@ fn two_honest_witnesses_of_five_suffice_whatever_the_others_do() {
 
 #[test]
 fn without_a_quorum_the_log_goes_on_and_calls_nothing_witnessed() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = support::folder();
     let log = key_of(folder.path());
     let honest = Honest::new(1, &log);
     let policy = format!(
@@ -248,7 +248,7 @@ fn every_lie_is_passed_over_and_counted_for_what_it_is() {
         ("endless-body", "unreachable", endless(b"HTTP/1.1 200 OK\r\n\r\n", &[b'x'; 4096])),
         ("endless-head", "unreachable", endless(b"HTTP/1.1 200 OK\r\n", b"X-More: and more\r\n")),
     ];
-    let folder = tempfile::tempdir().unwrap();
+    let folder = support::folder();
     let log = key_of(folder.path());
     let honest = Honest::new(1, &log);
     let (mut policy, mut expected) = (honest.lines(), Vec::new());
@@ -287,7 +287,7 @@ fn every_lie_is_passed_over_and_counted_for_what_it_is() {
 
 #[test]
 fn slow_witnesses_make_a_quorum_although_the_log_grows_faster() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = support::folder();
     let log = key_of(folder.path());
     let honest = Honest::new(2, &log);
     // Each answers in another time, longer than the interval: what it cosigns must still be the same checkpoint.
@@ -318,7 +318,7 @@ fn slow_witnesses_make_a_quorum_although_the_log_grows_faster() {
 
 #[test]
 fn what_was_witnessed_is_there_after_a_restart_and_under_another_policy_only_if_it_meets_it() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = support::folder();
     let log = key_of(folder.path());
     let honest = Honest::new(3, &log);
     let two: String = honest.lines().lines().take(2).map(|line| format!("{line}\n")).collect();
@@ -354,15 +354,15 @@ fn what_was_witnessed_is_there_after_a_restart_and_under_another_policy_only_if_
 
 #[test]
 fn a_witness_that_was_killed_or_set_back_is_followed_from_where_it_is() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = support::folder();
     let log = key_of(folder.path());
-    let data = tempfile::tempdir().unwrap();
+    let data = support::folder();
     let mut first = support::witness::WitnessProcess::start(data.path(), &["--log", &log.to_string()]);
     let policy = |address| format!("{}quorum w\n", line("w", &first.verifier_key, address));
     let (policy, key) = (policy(first.address), first.verifier_key.clone());
     let (server, counted) = asking(folder.path(), &policy);
     submit_witnessed(&server, 1, &log, &policy);
-    let old = tempfile::tempdir().unwrap();
+    let old = support::folder();
     copy_folder(data.path(), old.path());
     submit_witnessed(&server, 2, &log, &policy);
     first.child.kill().unwrap();
@@ -404,7 +404,7 @@ fn copy_folder(from: &Path, to: &Path) {
 
 /// Two logs with one key and other entries; `first` submissions to the one that is witnessed, `second` to the other.
 fn forked(first: u64, second: u64) {
-    let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let folders = [support::folder(), support::folder()];
     let log = key_of(folders[0].path());
     std::fs::copy(folders[0].path().join("log.key"), folders[1].path().join("log.key")).unwrap();
     let honest = Honest::new(1, &log);
@@ -463,7 +463,7 @@ fn policies_that_cannot_be_asked_by_are_refused() {
     let unreachable = wrong(&format!("witness w {key}\nquorum w\n"));
     assert!(unreachable.contains("0 of 1"), "{unreachable}");
 
-    let folder = tempfile::tempdir().unwrap();
+    let folder = support::folder();
     let starts = |policy: &str| {
         let plan = Plan::new(Policy::parse(policy.as_bytes()).unwrap(), pace(), system_clock).unwrap();
         match start(Options { witnesses: Some(plan), ..support::options(folder.path()) }) {

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use crate::bench::acknowledged::{Checker, Outcome};
-use crate::bench::connection::Connection;
+use crate::bench::connection::{Answer, Connection};
 
 /// How long answers are waited for after the end of a phase.
 const GRACE: Duration = Duration::from_secs(10);
@@ -140,8 +141,16 @@ async fn write(shared: Rc<Shared>) {
     let mut connection = Connection::new(shared.phase.address);
     while let Some((entry, due)) = shared.next() {
         sleep_until(due).await;
-        while !shared.submit(&mut connection, &entry, due).await && !shared.over() {
+        loop {
+            let answered = connection.submit(&entry).await;
+            let pause = shared.count(&entry, due, answered);
+            if pause.is_none() {
+                break;
+            }
             sleep(AGAIN).await;
+            if pause == Some(Pause::Next) || shared.over() {
+                break;
+            }
         }
     }
     shared.figures.borrow_mut().network_bytes += connection.sent_bytes + connection.received_bytes;
@@ -170,35 +179,41 @@ impl Shared {
         Some((entry, due))
     }
 
-    /// Submits an entry once. False if it should be submitted again.
-    async fn submit(&self, connection: &mut Connection, entry: &[u8], due: Instant) -> bool {
-        let answered = connection.submit(entry).await;
+    /// Counts an answer, and says whether to pause after it.
+    fn count(&self, entry: &[u8], due: Instant, answered: io::Result<Answer<'_>>) -> Option<Pause> {
         let mut figures = self.figures.borrow_mut();
         match answered.map(|answer| self.checker.borrow_mut().check(entry, answer)) {
             Ok(Outcome::Acknowledged(index)) => {
                 figures.acknowledge(self.started.elapsed(), self.phase.time_max, due.elapsed());
                 figures.size = figures.size.max(index.0 + 1);
-                true
+                None
             }
             Ok(Outcome::Busy) => {
                 figures.busy += 1;
-                false
+                Some(Pause::Again)
             }
             Ok(Outcome::NotCounted(reason)) => {
                 figures.not_counted += 1;
                 figures.first_not_counted.get_or_insert(reason);
-                true
+                None
             }
-            // Whether it is in the log is not known, and an entry that is there already is not counted. It goes.
+            // Whether it is in the log is not known, and an entry that is there already is not counted.
             Err(error) => {
                 figures.failed += 1;
                 figures.first_failed.get_or_insert(error.to_string());
-                drop(figures);
-                sleep(AGAIN).await;
-                true
+                Some(Pause::Next)
             }
         }
     }
+}
+
+/// What follows after a pause.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Pause {
+    /// The same entry.
+    Again,
+    /// The next one.
+    Next,
 }
 
 impl Figures {

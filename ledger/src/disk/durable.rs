@@ -29,6 +29,8 @@ pub enum Fault {
 pub enum Operation {
     /// The whole of [`Files::replace`].
     Replace,
+    /// It is opened, or made if it is not there.
+    Open,
     /// Bytes are written, not yet durably.
     Write,
     /// Its bytes are made durable.
@@ -65,6 +67,12 @@ impl Files {
     /// Like [`Files::replace`], for a file that only its owner may read.
     pub fn replace_secret(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
         self.attempt(Operation::Replace, path, || replace(path, bytes, 0o600))
+    }
+
+    /// Opens a file to read and write, making it and its folder, durably, if need be.
+    pub fn open(&self, path: &Path) -> io::Result<File> {
+        self.attempt(Operation::Open, path, || open_durable(path).map(drop))?;
+        open_durable(path)
     }
 
     /// Writes a file beside its place, not durably. [`Files::unveil`] gives it its name.
@@ -116,7 +124,7 @@ impl Files {
             Fault::None => work(),
             Fault::Before => Err(io::Error::other("fault before the operation")),
             Fault::After => work().and(Err(io::Error::other("fault after the operation"))),
-            Fault::Full if matches!(operation, Operation::Replace | Operation::Rename) => Err(full()),
+            Fault::Full if matches!(operation, Operation::Replace | Operation::Open) => Err(full()),
             Fault::Full => work(),
         }
     }
@@ -192,8 +200,7 @@ pub fn ensure_folder(folder: &Path) -> io::Result<()> {
     sync_folder(parent.unwrap_or(Path::new(".")))
 }
 
-/// Opens a file to read and write, making it and its folder, durably, if need be.
-pub fn open_durable(path: &Path) -> io::Result<File> {
+fn open_durable(path: &Path) -> io::Result<File> {
     let open = || OpenOptions::new().read(true).write(true).open(path);
     match open() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {

@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 use tlog::note::NOTE_BYTES_MAX;
 use tlog::tree::TreeSize;
 
-use crate::disk::durable::{Files, open_durable};
+use crate::disk::durable::Files;
 use crate::error::LogError;
 
 const LENGTH_BYTES: u64 = 4;
@@ -68,6 +68,11 @@ impl History {
         self.published.append(size, note, false)
     }
 
+    /// The largest size that was published; 0 if none was.
+    pub fn latest_published(&self) -> TreeSize {
+        self.published.end().size
+    }
+
     /// Makes all published notes survive a crash.
     pub fn sync(&self) -> Result<(), LogError> {
         self.published.sync()
@@ -109,8 +114,8 @@ type Row = (TreeSize, u64);
 impl Notes {
     fn open(path: PathBuf, files: Arc<Files>) -> Result<Notes, LogError> {
         let rows_path = path.with_extension("sizes");
-        let notes = open_durable(&path).map_err(LogError::io(&path))?;
-        let rows = open_durable(&rows_path).map_err(LogError::io(&rows_path))?;
+        let notes = files.open(&path).map_err(LogError::io(&path))?;
+        let rows = files.open(&rows_path).map_err(LogError::io(&rows_path))?;
         let end = Mutex::new(End { count: 0, bytes: 0, size: TreeSize(0), broken: false });
         let opened = Notes { path, notes, rows_path, rows, files, end };
         opened.catch_up().map_err(LogError::io(&opened.path))?;

@@ -2,17 +2,19 @@
 
 use std::io::{IsTerminal as _, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tlog::checkpoint::Checkpoint;
 use tlog::note::{Verifier as _, VerifierKey};
-use tlog::tree::TreeHead;
+use tlog::tree::{TreeHead, TreeSize};
 
 use crate::disk::durable::{Files, read_optional};
 use crate::disk::folder::require_log;
+use crate::disk::journal::Journal;
 use crate::disk::key::read_key;
-use crate::disk::lock::{FolderLock, read_head};
+use crate::disk::lock::{FolderLock, Lock, beside};
 use crate::disk::store::Store;
 use crate::error::LogError;
 use crate::fsck::finding::{Finding, Findings, Kind};
@@ -29,6 +31,8 @@ const PROGRESS_MS: u64 = 2_000;
 pub struct Ask {
     /// A folder, or an address beginning with `http://`.
     pub log: String,
+    /// The folder of a log's lock, if it is not beside the log's.
+    pub lock: Option<PathBuf>,
     /// The log's verifier key, if it is not to be taken from the folder.
     pub key: Option<String>,
     /// One JSON object in place of lines.
@@ -36,14 +40,20 @@ pub struct Ask {
 }
 
 /// What was looked at.
-struct Checked {
-    origin: String,
-    head: TreeHead,
-    tiles: u64,
-    findings: Findings,
+#[derive(Debug)]
+pub struct Checked {
+    /// The log's identity line.
+    pub origin: String,
+    /// The tree of its checkpoint.
+    pub head: TreeHead,
+    /// Tiles of hashes looked at.
+    pub tiles: u64,
+    /// What is wrong.
+    pub findings: Findings,
     /// Files below `tile/` that do not belong to the tree.
-    foreign: u64,
-    attachments: Option<u64>,
+    pub foreign: u64,
+    /// Attachments looked at; none over HTTP.
+    pub attachments: Option<u64>,
 }
 
 /// Checks a log and prints the result. False if something is wrong with it.
@@ -51,7 +61,7 @@ pub fn run(ask: &Ask, out: &mut dyn Write) -> Result<bool, FsckError> {
     let key = ask.key.as_deref().map(VerifierKey::parse).transpose()?;
     let checked = match ask.log.contains("://") {
         true => check_remote(&ask.log, key)?,
-        false => check_folder(Path::new(&ask.log), key)?,
+        false => check_folder(Path::new(&ask.log), ask.lock.as_deref(), key)?,
     };
     match ask.json {
         true => writeln!(out, "{}", checked.to_json())?,
@@ -67,29 +77,32 @@ fn check_remote(address: &str, key: Option<VerifierKey>) -> Result<Checked, Fsck
     walked(&remote, checkpoint)
 }
 
-fn check_folder(base: &Path, key: Option<VerifierKey>) -> Result<Checked, FsckError> {
+/// Checks a folder that no server works on, under a key or else its own, with the lock beside it or another.
+pub fn check_folder(
+    base: &Path,
+    lock_folder: Option<&Path>,
+    key: Option<VerifierKey>,
+) -> Result<Checked, FsckError> {
     let place = base.display().to_string();
-    // A copy of a log's static files has no lock and no key; there is nothing but the files to be checked then.
-    let copy = key.is_some() && !base.join("log.key").exists();
+    let lock_folder = lock_folder.map_or_else(|| beside(base), |folder| Ok(folder.to_owned()))?;
+    // With a key, what is checked may be a copy of a log's static files, with nothing beside them.
+    if key.is_none() || base.join("log.key").exists() {
+        require_log(base, &lock_folder)?;
+    }
+    let lock = Lock::new(&lock_folder, Arc::default());
+    let _held = lock.path().is_file().then(|| FolderLock::take(base, &lock_folder)).transpose()?;
     let store = Store::new(base, Files::default());
-    let _lock = if copy {
-        None
-    } else {
-        require_log(base)?;
-        Some(FolderLock::take(base)?)
-    };
     let key = match key {
         Some(key) => key,
         None => own_key(&store, &place)?,
     };
+    let promised = promised(&lock, &key)?;
     let folder = Folder(base.to_owned());
-    let promised = if copy { None } else { promised(&store, &key)? };
-    let checkpoint = match open_checkpoint(&folder, &place, &key) {
-        Err(FsckError::NoCheckpoint { .. }) if promised.is_some() => {
-            let promised = promised.map_or(0, |head| head.size.0);
-            return Err(FsckError::Interrupted { promised, published: 0 });
+    let checkpoint = match (open_checkpoint(&folder, &place, &key), promised) {
+        (Err(FsckError::NoCheckpoint { .. }), Some(promised)) => {
+            return Err(behind(&store, TreeSize(0), promised.size)?);
         }
-        other => other?,
+        (other, _) => other?,
     };
     if let Some(promised) = promised {
         let (data, lock) = (checkpoint.head.size, promised.size);
@@ -111,12 +124,27 @@ fn check_folder(base: &Path, key: Option<VerifierKey>) -> Result<Checked, FsckEr
         checked.findings.add(attachment_finding(base, error));
     }
     match promised {
-        // What is published was checked; what was promised beyond it, nobody can tell before the journal is used.
+        // What is published was checked. What was promised beyond it is in the journal, or the folder is an old copy.
         Some(promised) if checked.findings.is_empty() && promised.size > checked.head.size => {
-            Err(FsckError::Interrupted { promised: promised.size.0, published: checked.head.size.0 })
+            Err(behind(&store, checked.head.size, promised.size)?)
         }
         _ => Ok(checked),
     }
+}
+
+/// What it means that a folder has published less than was promised.
+fn behind(store: &Store, data: TreeSize, lock: TreeSize) -> Result<FsckError, LogError> {
+    let mut reached = data;
+    Journal::new(store.path("journal"), Arc::default()).replay(|record| {
+        if record.old <= reached {
+            reached = reached.max(record.new_size());
+        }
+        Ok(())
+    })?;
+    Ok(match reached >= lock {
+        true => FsckError::Interrupted { promised: lock.0, published: data.0 },
+        false => LogError::DataOlderThanLock { data: reached, lock }.into(),
+    })
 }
 
 /// The log's key from its folder: of the secret key, or where that is not readable, the public half beside it.
@@ -131,10 +159,10 @@ fn own_key(store: &Store, place: &str) -> Result<VerifierKey, FsckError> {
 }
 
 /// The head that the log promised last.
-fn promised(store: &Store, key: &VerifierKey) -> Result<Option<TreeHead>, FsckError> {
-    let Some(note) = read_head(store)? else { return Ok(None) };
-    let opened = Checkpoint::open(&note, key.name().as_str(), key);
-    let wrong = |source| LogError::Checkpoint { path: store.path("lock/head"), source };
+fn promised(lock: &Lock, key: &VerifierKey) -> Result<Option<TreeHead>, FsckError> {
+    let Some(note) = lock.read()? else { return Ok(None) };
+    let opened = Checkpoint::open(note.as_bytes(), key.name().as_str(), key);
+    let wrong = |source| LogError::Checkpoint { path: lock.path().to_owned(), source };
     Ok(Some(opened.map_err(wrong)?.head))
 }
 
@@ -170,6 +198,12 @@ impl Checked {
         }
         if self.findings.more > 0 {
             eprintln!("ledger: error: and {} more", self.findings.more);
+        }
+        if !self.findings.is_empty() {
+            eprintln!(
+                "ledger: hint: a tile of hashes follows from the entries below it; entries are restored from a copy of \
+                 the log, and only what has the signed root is one"
+            );
         }
         if self.foreign > 0 {
             eprintln!("ledger: hint: {} files below tile/ belong to no tree of this size", self.foreign);

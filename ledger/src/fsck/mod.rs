@@ -53,8 +53,10 @@ pub enum FsckError {
         /// The folder or address.
         place: String,
     },
-    /// What was promised last is not in the folder yet, and may be in the journal.
-    #[error("the log promised size {promised} and has published {published}: a commit was interrupted")]
+    /// What was promised last is not in its place yet, but in the journal.
+    #[error(
+        "the log promised size {promised} and the folder is synced to size {published}: its server did not end in order"
+    )]
     Interrupted {
         /// In the lock.
         promised: u64,
@@ -86,7 +88,7 @@ impl FsckError {
                 Some("the log's operator publishes its verifier key; a ledger prints it when it starts")
             }
             FsckError::Interrupted { .. } => {
-                Some("run `ledger serve` once: it finishes the commit from its journal, then check again")
+                Some("the journal has the rest: run `ledger serve` once, stop it, and check again")
             }
             _ => None,
         }

@@ -13,7 +13,7 @@ use crate::http::accept::{CBOR, COSE};
 use crate::http::app::App;
 use crate::http::pages;
 use crate::http::problem::Problem;
-use crate::http::proof::receipt;
+use crate::http::proof::{prove, receipt};
 use crate::http::read::{CHANGING, IMMUTABLE, TEXT, answer, bad_name, blocking};
 use crate::log::Log;
 use crate::order::index::{EntryFacts, Kind};
@@ -29,8 +29,9 @@ pub async fn entry(State(app): State<App>, Path(name): Path<String>) -> Result<R
     }
     let digest: EntryDigest = name.parse().map_err(bad_name)?;
     let bytes = blocking(move || {
-        let (index, _) = find(&app.log, digest)?;
-        receipt(&app.log, digest, LeafIndex(index), &app.log.published.latest())
+        let (log, signed) = (&app.log, app.log.published.latest());
+        let index = LeafIndex(find(log, digest)?.0);
+        receipt(log, digest, index, prove(log, index, &signed)?, &signed)
     })
     .await?;
     let mut response = answer(COSE, CHANGING, bytes);

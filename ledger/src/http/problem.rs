@@ -78,7 +78,13 @@ impl From<SubmitError> for Problem {
         match error {
             SubmitError::PoolFull => Problem::busy("too many submissions are waiting; submit again"),
             SubmitError::Refused(refusal) => refusal.into(),
-            SubmitError::NotStored => Problem::busy("the entry could not be stored; submit it again"),
+            SubmitError::NotStored(error) => {
+                let why = match error.as_deref() {
+                    Some(LogError::Io { source, .. }) => format!(": {}", source.kind()),
+                    _ => String::new(),
+                };
+                Problem::busy(format!("the entry could not be stored{why}; submit it again"))
+            }
             SubmitError::Stopping => Problem::busy(
                 "the server is stopping; submit again, an entry that is in the log is not added twice",
             ),

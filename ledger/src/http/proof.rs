@@ -40,13 +40,14 @@ pub async fn proof(
             };
             let missing = || not_in_tree(index, signed.head.size);
             let entry = log.index.facts(index.0)?.ok_or_else(missing)?.digest;
-            return Ok(answer(COSE, CHANGING, receipt(log, entry, index, &signed)?));
+            let inclusion = prove(log, index, &signed)?;
+            return Ok(answer(COSE, CHANGING, receipt(log, entry, index, inclusion, &signed)?));
         }
         let signed = match size {
             None => widely_known(log, index)?,
             Some(size) => checkpoint_of(log, size)?,
         };
-        Ok(answer(TEXT, CHANGING, tlog_proof(log, index, &signed)?))
+        Ok(answer(TEXT, CHANGING, tlog_proof(index, prove(log, index, &signed)?, &signed)))
     })
     .await
 }
@@ -74,9 +75,8 @@ pub async fn consistency(
 }
 
 /// The proof file of an entry in the tree of a published checkpoint.
-pub fn tlog_proof(log: &Log, index: LeafIndex, signed: &SignedHead) -> Result<String, Problem> {
-    let inclusion = prove(log, index, signed)?;
-    Ok(TlogProof { extra: None, index, inclusion, checkpoint: signed.note.clone() }.format())
+pub fn tlog_proof(index: LeafIndex, inclusion: InclusionProof, signed: &SignedHead) -> String {
+    TlogProof { extra: None, index, inclusion, checkpoint: signed.note.clone() }.format()
 }
 
 /// The COSE receipt of an entry in the tree of a published checkpoint.
@@ -84,9 +84,9 @@ pub fn receipt(
     log: &Log,
     entry: EntryDigest,
     index: LeafIndex,
+    inclusion: InclusionProof,
     signed: &SignedHead,
 ) -> Result<Vec<u8>, Problem> {
-    let inclusion = prove(log, index, signed)?;
     let place = Place { entry, index, inclusion: &inclusion, head: signed.head };
     log.receipts.receipt(place, now_unix_s()).ok_or_else(|| {
         Problem::not_found(
@@ -95,7 +95,8 @@ pub fn receipt(
     })
 }
 
-fn prove(log: &Log, index: LeafIndex, signed: &SignedHead) -> Result<InclusionProof, Problem> {
+/// The inclusion proof of an entry in the tree of a published checkpoint, from the tiles.
+pub fn prove(log: &Log, index: LeafIndex, signed: &SignedHead) -> Result<InclusionProof, Problem> {
     // The tiles are read as they are in the latest tree: the older one's may have been replaced by wider ones.
     let reader = TileReader { size: log.published.latest().head.size, source: log.store.as_ref() };
     prove_inclusion(index, signed.head.size, &reader).map_err(|error| match error {
@@ -121,11 +122,14 @@ pub fn checkpoint_of(log: &Log, size: TreeSize) -> Result<SignedHead, Problem> {
     if size > published.head.size {
         return Err(missing());
     }
-    let note = log.store.read_checkpoint(size)?.ok_or_else(missing)?;
-    let path = log.store.path(&format!("checkpoints/{size}"));
-    let opened = Checkpoint::open(&note, log.origin(), &log.verifier);
+    if size == published.head.size {
+        return Ok(SignedHead::clone(&published));
+    }
+    let note = log.history.of_size(size)?.ok_or_else(missing)?;
+    let opened = Checkpoint::open(note.as_bytes(), log.origin(), &log.verifier);
+    let path = log.store.path("history/published");
     let opened = opened.map_err(|source| LogError::Checkpoint { path, source })?;
-    Ok(SignedHead { head: opened.head, note: String::from_utf8_lossy(&note).into_owned() })
+    Ok(SignedHead { head: opened.head, note })
 }
 
 /// The time of day, which a receipt states and nothing rests on.

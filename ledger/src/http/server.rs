@@ -37,6 +37,8 @@ use crate::witness::quorum;
 pub struct Options {
     /// The log's folder; made if it is not there.
     pub data: PathBuf,
+    /// The folder of its lock; none for the one beside the log's folder.
+    pub lock: Option<PathBuf>,
     /// Where to listen; port 0 takes any free port.
     pub listen: SocketAddr,
     /// The log's identity line; for an existing log it must be the one it has.
@@ -81,6 +83,15 @@ pub struct Running {
     runtime: Runtime,
 }
 
+/// Tells everybody to stop when it is dropped, by a panic too.
+struct StopOnDrop(watch::Sender<bool>);
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        self.0.send_replace(true);
+    }
+}
+
 /// Signals to stop, caught since [`Running::catch_signals`].
 pub struct Signals {
     terminate: Signal,
@@ -115,7 +126,7 @@ pub fn start(options: Options) -> Result<Running, ServeError> {
     let listener = runtime.block_on(TcpListener::bind(options.listen)).map_err(wrong)?;
     let address = listener.local_addr().map_err(wrong)?;
     let OpenLog { log, pool, sequencer, lock } =
-        open_log(&options.data, options.origin.as_deref(), Files::default())?;
+        open_log(&options.data, options.lock.as_deref(), options.origin.as_deref(), Files::default())?;
     clear_incoming(&log.store)?;
     if let Some(plan) = &options.witnesses {
         plan.check_log(&log.verifier)?;
@@ -126,12 +137,12 @@ pub fn start(options: Options) -> Result<Running, ServeError> {
     let failed = stop.clone();
     let thread = std::thread::Builder::new().name("sequencer".to_owned());
     let sequencer = thread.spawn(move || {
+        // Without a sequencer there is nothing to accept submissions for, however it ended.
+        let _stop = StopOnDrop(failed);
         let result = sequencer.run();
         if let Err(error) = &result {
             tracing::error!("the sequencer has stopped: {error}");
         }
-        // Without a sequencer there is nothing to accept submissions for.
-        failed.send_replace(true);
         drop(lock);
         result
     });

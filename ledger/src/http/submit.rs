@@ -4,6 +4,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use tlog::proof::InclusionProof;
 use tlog::tree::LeafIndex;
 
 use crate::http::accept::{COSE, asks_for_cose};
@@ -11,8 +12,10 @@ use crate::http::app::App;
 use crate::http::body::LimitedBody;
 use crate::http::entry::location;
 use crate::http::problem::Problem;
-use crate::http::proof::{receipt, tlog_proof};
+use crate::http::proof::{prove, receipt, tlog_proof};
 use crate::http::read::{TEXT, answer, blocking};
+use crate::log::Log;
+use crate::order::commit::SignedHead;
 
 /// Answers 201 with the proof of a new entry, or 200 with a proof of the same bytes at the place they already have.
 pub async fn entry(State(app): State<App>, headers: HeaderMap, body: Body) -> Result<Response, Problem> {
@@ -29,14 +32,24 @@ pub async fn entry(State(app): State<App>, headers: HeaderMap, body: Body) -> Re
     let log = app.log.clone();
     let index = LeafIndex(sequenced.index);
     let cose = asks_for_cose(&headers);
-    let mut response = blocking(move || {
-        let signed = log.published.latest();
-        Ok(match cose {
-            true => answer(COSE, "no-store", receipt(&log, digest, index, &signed)?),
-            false => answer(TEXT, "no-store", tlog_proof(&log, index, &signed)?),
-        })
-    })
-    .await?;
+    let answer = move |log: &Log, inclusion: InclusionProof, signed: &SignedHead| match cose {
+        true => Ok(answer(COSE, "no-store", receipt(log, digest, index, inclusion, signed)?)),
+        false => Ok(answer(TEXT, "no-store", tlog_proof(index, inclusion, signed))),
+    };
+    let mut response = match sequenced.committed {
+        // What was just added is proven from memory.
+        Some(committed) => {
+            let inclusion = committed.prove(index).expect("ledger: a commit proves its own entries");
+            answer(&log, inclusion, &committed.signed)?
+        }
+        None => {
+            blocking(move || {
+                let signed = log.published.latest();
+                answer(&log, prove(&log, index, &signed)?, &signed)
+            })
+            .await?
+        }
+    };
     response.headers_mut().insert(header::LOCATION, location(digest));
     let status = if sequenced.repeated { StatusCode::OK } else { StatusCode::CREATED };
     Ok((status, response).into_response())

@@ -61,7 +61,7 @@ pub fn open(bytes: &[u8]) -> Result<Statement, Refusal> {
 }
 
 /// Rules 2 to 4, against all entries before this one. The outer error is the index's, the inner one the refusal.
-pub fn admit(statement: &Statement, index: &Change) -> Result<Result<(), Refusal>, LogError> {
+pub fn admit(statement: &Statement, index: &Change<'_>) -> Result<Result<(), Refusal>, LogError> {
     let run = statement.payload.run();
     if !matches!(statement.payload, Payload::Run(_)) && index.find_run(run)?.is_none() {
         return Ok(Err(Refusal::UnknownRun { run, kind: statement.payload.stem() }));

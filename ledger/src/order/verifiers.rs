@@ -96,7 +96,7 @@ impl Verifiers {
         match answered.await {
             Ok(opened) => Ok(opened?),
             // Only a mistake in the reading of statements drops an answer: this one cannot be taken.
-            Err(_) => Err(SubmitError::NotStored),
+            Err(_) => Err(SubmitError::NotStored(None)),
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use ledger::http::app::Limits;
@@ -19,6 +19,7 @@ use schemas::receipt::{DeviceFacts, Receipt};
 use schemas::run::{Run, Steps};
 use schemas::statement::{Payload, Statement};
 use schemas::verdict::{Cause, Finding, Outcome, Phase, Verdict, WrongWord};
+use tempfile::TempDir;
 
 pub mod witness;
 
@@ -187,6 +188,30 @@ pub fn submit(address: SocketAddr, statement: &[u8]) -> Answer {
     request(address, "POST", "/entries", "Content-Type: application/cose\r\n", statement).unwrap()
 }
 
+/// A folder for a log, in a temporary one that its lock lies in too.
+pub struct Folder {
+    temporary: TempDir,
+    path: PathBuf,
+}
+
+impl Folder {
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The folder of the lock.
+    pub fn lock(&self) -> PathBuf {
+        self.temporary.path().join("log.lock")
+    }
+}
+
+pub fn folder() -> Folder {
+    let temporary = tempfile::tempdir().unwrap();
+    let path = temporary.path().join("log");
+    std::fs::create_dir(&path).unwrap();
+    Folder { temporary, path }
+}
+
 pub fn submit_for_receipt(address: SocketAddr, statement: &[u8]) -> Answer {
     let headers = "Content-Type: application/cose\r\nAccept: application/cose\r\n";
     request(address, "POST", "/entries", headers, statement).unwrap()
@@ -198,6 +223,7 @@ pub fn options(data: &Path) -> Options {
     let listen = "127.0.0.1:0".parse().unwrap();
     Options {
         data: data.to_owned(),
+        lock: None,
         listen,
         origin: Some(ORIGIN.to_owned()),
         limits: Limits::default(),
