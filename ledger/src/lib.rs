@@ -5,6 +5,7 @@
 
 // In path order: the folder, how entries get in, how they are read, who vouches for it, how fast.
 pub mod error;
+pub mod metrics;
 pub mod disk;
 pub mod order;
 pub mod log;

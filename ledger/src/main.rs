@@ -22,13 +22,18 @@ use ledger::http::server::{ServeError, start};
 use ledger::witness;
 use ledger::witness::error::WitnessError;
 
-use crate::cli::{Bench, Cli, Command, Fsck, Serve, Witness};
+use crate::cli::{Bench, Cli, Command, Fsck, LogFormat, Serve, Witness};
 
 fn main() -> ExitCode {
     // A limit on a file's size (`ulimit -f`) would end the command without a word; caught, the write fails and is told.
     let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
-    tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(tracing::Level::INFO).init();
-    let result = match Cli::parse().command {
+    let cli = Cli::parse();
+    let messages = tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(cli.log_level);
+    match cli.log_format {
+        LogFormat::Text => messages.init(),
+        LogFormat::Json => messages.json().init(),
+    }
+    let result = match cli.command {
         Command::Serve(serve) => run_server(serve).map(|()| true),
         Command::Fsck(Fsck { data, lock }) => fsck(&data, lock.as_deref()).map(|()| true),
         Command::Witness(witness) => run_witness(witness).map(|()| true),

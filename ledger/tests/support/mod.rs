@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 
 use ledger::http::app::Limits;
 use ledger::http::server::{Options, Running, start};
+use ledger::http::submitters::Rules;
 use schemas::attachment::AttachmentName;
 use schemas::digest::{
     Checksum, ConfigDigest, EntryDigest, PlanDigest, ProfileDigest, RunId, Salt, Seal, StateDigest,
@@ -210,6 +211,18 @@ pub fn folder() -> Folder {
     Folder { temporary, path }
 }
 
+/// A program of tests/independent, under the interpreter that its packages were installed for.
+pub fn python(program: &str, argument: &Path) -> (bool, String) {
+    let packages = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("python");
+    let installed = std::fs::read_to_string(packages.join("installed"));
+    let installed = installed.expect("verifiers in Python are missing: run tools/setup.sh test");
+    let interpreter = installed.lines().next().unwrap();
+    let program = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/independent").join(program);
+    let mut command = Command::new(interpreter);
+    let output = command.arg(program).arg(argument).env("PYTHONPATH", packages).output().unwrap();
+    (output.status.success(), String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
+}
+
 pub fn submit_for_receipt(address: SocketAddr, statement: &[u8]) -> Answer {
     let headers = "Content-Type: application/cose\r\nAccept: application/cose\r\n";
     request(address, "POST", "/entries", headers, statement).unwrap()
@@ -225,6 +238,7 @@ pub fn options(data: &Path) -> Options {
         listen,
         origin: Some(ORIGIN.to_owned()),
         limits: Limits::default(),
+        rules: Rules::default(),
         witnesses: None,
     }
 }
@@ -242,13 +256,14 @@ pub struct Process {
 
 impl Process {
     pub fn start(data: &Path) -> Process {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_ledger"))
-            .args(["serve", "--listen", "0", "--origin", ORIGIN, "--data"])
-            .arg(data)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ledger"));
+        command.args(["serve", "--listen", "0", "--origin", ORIGIN, "--data"]).arg(data);
+        Process::of(command.stderr(Stdio::null()))
+    }
+
+    /// Starts a command that serves, and waits until it does.
+    pub fn of(command: &mut Command) -> Process {
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let mut value = |name: &str| {
             let line = lines.next().expect("the server did not start").unwrap();
