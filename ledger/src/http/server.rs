@@ -276,6 +276,8 @@ async fn connection(
     limits: Limits,
     mut stopping: watch::Receiver<bool>,
 ) {
+    // An answer is written at once: held back for the peer's confirmation, a long one's end would come 40 ms later.
+    let _ = stream.set_nodelay(true);
     let stream = Progress::new(stream, Duration::from_millis(limits.write_pause_ms));
     let routes = TowerToHyperService::new(router);
     let service = service_fn(move |mut request: Request<Incoming>| {
