@@ -2,7 +2,7 @@
 
 # A third, `make torch-check`, compares the mathematics with PyTorch's; `make torch-record` also writes down the figures.
 
-.PHONY: demo test build opencl-check torch-check torch-record aarch64-check elementary-check
+.PHONY: demo test build campaign opencl-check torch-check torch-record aarch64-check elementary-check
 
 demo:
 	@tools/setup.sh build
@@ -40,6 +40,13 @@ opencl-check:
 # The same bits on another machine: an emulated one. Debian x86-64, or AArch64 itself.
 aarch64-check:
 	@tools/aarch64.sh
+
+# Thousands of random faults, each in a run of its own, and what the comparison says of each: make campaign RUNS=2000
+campaign: RUNS ?= 2000
+campaign:
+	@tools/setup.sh build
+	cargo build --workspace --bins --quiet
+	cargo run -p tests --example campaign --quiet -- --runs $(RUNS)
 
 # The elementary functions on all 2^32 inputs, on every backend and beside the true values. Long.
 elementary-check:
