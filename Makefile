@@ -51,6 +51,13 @@ aarch64-check:
 wasm-check:
 	@tools/wasm.sh
 
+# Thousands of random faults, each in a run of its own, and what the comparison says of each: make campaign RUNS=2000
+campaign: RUNS ?= 2000
+campaign:
+	@tools/setup.sh build
+	cargo build --workspace --bins --quiet
+	cargo run -p tests --example campaign --quiet -- --runs $(RUNS)
+
 # The elementary functions on all 2^32 inputs, on every backend and beside the true values. Long.
 elementary-check:
 	@tools/elementary.sh
