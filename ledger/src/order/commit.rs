@@ -211,14 +211,9 @@ impl Committer {
         self.journal.segment_bytes()
     }
 
-    /// Whether there is something to sync and no sync is under way. An error is that of the last one: the server must
-    /// stop.
-    pub fn may_sync(&mut self) -> Result<bool, LogError> {
-        if self.unsynced() == 0 || self.syncing.as_ref().is_some_and(|syncing| !syncing.is_finished()) {
-            return Ok(false);
-        }
-        self.wait_for_sync()?;
-        Ok(true)
+    /// Whether there is something to sync and no sync is under way.
+    pub fn may_sync(&self) -> bool {
+        self.unsynced() > 0 && self.syncing.is_none()
     }
 
     /// Starts a sync on a thread of its own, and has it do something else after it.
@@ -226,12 +221,21 @@ impl Committer {
         &mut self,
         after: impl FnOnce() -> Result<(), LogError> + Send + 'static,
     ) -> Result<(), LogError> {
+        assert!(self.syncing.is_none(), "ledger: two syncs at once");
         let unsynced = self.take_unsynced()?;
         let (store, history) = (self.store.clone(), self.history.clone());
         let thread = std::thread::Builder::new().name("sync".to_owned());
         let thread = thread.spawn(move || unsynced.sync(&store, &history).and_then(|()| after()));
         self.syncing = Some(thread.map_err(LogError::io(self.store.base()))?);
         Ok(())
+    }
+
+    /// An error is that of a sync that has ended: the server must stop.
+    pub fn check_sync(&mut self) -> Result<(), LogError> {
+        match &self.syncing {
+            Some(syncing) if syncing.is_finished() => self.wait_for_sync(),
+            _ => Ok(()),
+        }
     }
 
     /// Waits for the sync that is under way, if there is one.
