@@ -7,23 +7,43 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use ledger::bench::run;
+use ledger::fsck::command::Ask;
 use ledger::http::app::Limits;
+use ledger::http::buckets::Rate;
 use ledger::http::server::Options;
+use ledger::http::submitters::{Rules, read_list};
 use ledger::witness::plan::{Pace, Plan};
 use ledger::witness::records::system_clock;
 use ledger::witness::server::Options as WitnessOptions;
+use schemas::statement::STATEMENT_BYTES_MAX;
 use tlog::note::VerifierKey;
 use tlog::policy::Policy;
+use tracing::level_filters::LevelFilter;
 
 /// A transparency log of signed statements.
 #[derive(Parser)]
 #[command(name = "ledger", version, after_help = "Example:\n  ledger serve --data ./log --listen 7180")]
 pub struct Cli {
+    /// How messages on stderr are written.
+    #[arg(long, global = true, value_enum, default_value_t = LogFormat::Text)]
+    pub log_format: LogFormat,
+    /// The least important messages that are written: error, warn, info or debug. Debug tells every commit.
+    #[arg(long, global = true, value_name = "LEVEL", default_value = "info")]
+    pub log_level: LevelFilter,
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
+}
+
+/// How messages are written.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// A line for people.
+    Text,
+    /// A JSON object on a line.
+    Json,
 }
 
 /// What to do.
@@ -34,8 +54,10 @@ pub enum Command {
         after_help = "Example:\n  ledger serve --data ./log --listen 7180 --origin log.example.com/runs"
     )]
     Serve(Serve),
-    /// Hash a whole log again and compare it with what was last signed; no server may be running on it.
-    #[command(after_help = "Example:\n  ledger fsck --data ./log")]
+    /// Hash a whole log again, compare it with what was last signed, and name the bytes that are wrong.
+    #[command(
+        after_help = "Examples:\n  ledger fsck ./log\n  ledger fsck http://127.0.0.1:7180 --log-key example.com/log+4516a1da+ARGk..."
+    )]
     Fsck(Fsck),
     /// Cosign the checkpoints of other people's logs, as a C2SP witness; the first start makes the witness's key.
     #[command(
@@ -81,6 +103,22 @@ pub struct Serve {
     /// Most connections at once from one address (IPv6: from one /64); behind a proxy all come from the proxy's.
     #[arg(long, value_name = "N", default_value_t = Limits::default().connections_per_peer_max)]
     pub connections_per_peer: usize,
+    /// Most requests a second from one address, on the whole (IPv6: from one /64); 0 is no limit. Behind a proxy all
+    /// come from the proxy's: give 0 and let the proxy limit.
+    #[arg(long, value_name = "N", default_value_t = Limits::default().requests_per_peer_per_s)]
+    pub rate_per_address: u64,
+    /// Take statements only of the keys in this file: one `ed25519:...` to a line, # for comments.
+    #[arg(long, value_name = "FILE")]
+    pub allow_submitters: Option<PathBuf>,
+    /// Most new entries of one key in a time, such as 1000/1h (s, m, h, d); as many at once, then evenly.
+    #[arg(long, value_name = "N/PERIOD", value_parser = parse_rate)]
+    pub quota_per_key: Option<Rate>,
+    /// Most bytes of new entries of one key in a time, such as 10000000/1d.
+    #[arg(long, value_name = "N/PERIOD", value_parser = parse_bytes_rate)]
+    pub quota_bytes_per_key: Option<Rate>,
+    /// Most bytes of attachments in all.
+    #[arg(long, value_name = "BYTES", default_value_t = Limits::default().attachments_bytes_max)]
+    pub attachments_bytes_max: u64,
     /// Ask the witnesses of this C2SP tlog-policy for cosignatures, and publish what its quorum has cosigned.
     #[arg(long, value_name = "FILE")]
     pub witness_policy: Option<PathBuf>,
@@ -95,7 +133,14 @@ pub struct Serve {
 impl Serve {
     /// What the server is started with.
     pub fn options(&self) -> anyhow::Result<Options> {
-        let limits = Limits { connections_per_peer_max: self.connections_per_peer, ..Limits::default() };
+        let limits = Limits {
+            connections_per_peer_max: self.connections_per_peer,
+            requests_per_peer_per_s: self.rate_per_address,
+            attachments_bytes_max: self.attachments_bytes_max,
+            ..Limits::default()
+        };
+        let allowed = self.allow_submitters.as_deref().map(read_list).transpose()?;
+        let rules = Rules { allowed, entries: self.quota_per_key, bytes: self.quota_bytes_per_key };
         let witnesses = self.witness_policy.as_deref().map(|file| self.plan(file)).transpose()?;
         Ok(Options {
             data: self.data.clone(),
@@ -103,6 +148,7 @@ impl Serve {
             listen: self.listen,
             origin: self.origin.clone(),
             limits,
+            rules,
             witnesses,
         })
     }
@@ -173,12 +219,29 @@ fn read_policy(file: &Path) -> anyhow::Result<Policy> {
 /// Options of `ledger fsck`.
 #[derive(Args)]
 pub struct Fsck {
+    /// The log's folder, which no server may be running on, or the address of any C2SP tlog-tiles server.
+    #[arg(value_name = "DIR or URL", required_unless_present = "data")]
+    pub log: Option<String>,
     /// The log's folder.
-    #[arg(long, value_name = "DIR")]
-    pub data: PathBuf,
+    #[arg(long, value_name = "DIR", conflicts_with = "log")]
+    pub data: Option<String>,
     /// The folder of its lock [default: DIR.lock beside the log's folder].
     #[arg(long, value_name = "DIR")]
     pub lock: Option<PathBuf>,
+    /// The log's verifier key; in a ledger's folder its own is taken.
+    #[arg(long, value_name = "KEY")]
+    pub log_key: Option<String>,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl Fsck {
+    /// What is to be checked.
+    pub fn ask(self) -> Ask {
+        let log = self.log.or(self.data).expect("ledger: the command line has one of the two");
+        Ask { log, lock: self.lock, key: self.log_key, json: self.json }
+    }
 }
 
 /// Options of `ledger bench`.
@@ -228,4 +291,53 @@ fn parse_listen(text: &str) -> Result<SocketAddr, String> {
         return Ok(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port));
     }
     text.parse().map_err(|_| "expected a port or address:port".to_owned())
+}
+
+/// An amount and a time: `1000/1h`, or `1000/h`.
+fn parse_rate(text: &str) -> Result<Rate, String> {
+    let rate = text.split_once('/').and_then(|(amount, period)| {
+        let unit = period.trim_start_matches(|digit: char| digit.is_ascii_digit());
+        let seconds: u64 = match unit {
+            "s" => 1,
+            "m" => 60,
+            "h" => 3600,
+            "d" => 86_400,
+            _ => return None,
+        };
+        let count = &period[..period.len() - unit.len()];
+        let count: u64 = if count.is_empty() { 1 } else { count.parse().ok()? };
+        let amount: u64 = amount.parse().ok()?;
+        let period = Duration::from_secs(count.checked_mul(seconds)?);
+        (amount > 0 && count > 0 && count <= 100_000).then_some(Rate { amount, period, burst: amount })
+    });
+    rate.ok_or_else(|| "expected a number and a time, such as 1000/1h (s, m, h, d)".to_owned())
+}
+
+/// A quota of bytes that is less than the longest statement would refuse some statements for ever.
+fn parse_bytes_rate(text: &str) -> Result<Rate, String> {
+    let rate = parse_rate(text)?;
+    match rate.amount >= STATEMENT_BYTES_MAX as u64 {
+        true => Ok(rate),
+        false => Err(format!("expected at least {STATEMENT_BYTES_MAX} bytes, the longest statement")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_is_a_number_and_a_time() {
+        let rate = |amount, seconds| Ok(Rate { amount, period: Duration::from_secs(seconds), burst: amount });
+        assert_eq!(parse_rate("1000/1h"), rate(1000, 3600));
+        assert_eq!(parse_rate("5/s"), rate(5, 1));
+        assert_eq!(parse_rate("7/30m"), rate(7, 1800));
+        assert_eq!(parse_rate("1/2d"), rate(1, 172_800));
+        for wrong in ["", "5", "5/", "/s", "0/s", "5/0s", "5/1", "5/1w", "-5/s", "5/s/s", "5/100001s", "5 /s"]
+        {
+            assert!(parse_rate(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(parse_bytes_rate("61440/s"), rate(61_440, 1));
+        assert!(parse_bytes_rate("61439/s").unwrap_err().contains("at least 61440 bytes"));
+    }
 }

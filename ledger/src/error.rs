@@ -8,7 +8,7 @@ use thiserror::Error;
 use tlog::checkpoint::CheckpointError;
 use tlog::entries::EntriesError;
 use tlog::hash::Hash;
-use tlog::note::KeyError;
+use tlog::note::{KeyError, NoteError};
 use tlog::tile::TileReadError;
 use tlog::tree::TreeSize;
 
@@ -62,6 +62,14 @@ pub enum LogError {
         path: PathBuf,
         /// What is wrong with it.
         source: CheckpointError,
+    },
+    /// A note that was kept is none.
+    #[error("{}: {source}", path.display())]
+    Note {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: NoteError,
     },
     /// There are tiles or a checkpoint but no lock record, which alone says what was promised.
     #[error("{} is missing although the folder holds a log: found {found}", path.display())]

@@ -17,6 +17,7 @@ use crate::disk::lock::{self, FolderLock};
 use crate::disk::store::Store;
 use crate::error::LogError;
 use crate::http::cose_receipt::ReceiptSigner;
+use crate::metrics::Metrics;
 use crate::order::commit::Committer;
 use crate::order::index::Index;
 use crate::order::sequencer::{Pool, Published, Sequencer};
@@ -41,6 +42,8 @@ pub struct Log {
     pub verifier: VerifierKey,
     /// Signs COSE receipts.
     pub receipts: ReceiptSigner,
+    /// What is counted.
+    pub metrics: Arc<Metrics>,
 }
 
 impl Log {
@@ -86,12 +89,13 @@ pub fn open_log(
     let history = committer.history().clone();
     let signed = committer.signed().expect("ledger: a log has its genesis entry").clone();
     let published = Published::new(signed);
-    let (sequencer, pool) = Sequencer::new(committer, index.clone(), published.clone());
+    let metrics: Arc<Metrics> = Arc::default();
+    let (sequencer, pool) = Sequencer::new(committer, index.clone(), published.clone(), metrics.clone());
     let witnessed = Witnessed::default();
     if let Some((size, note)) = history.latest_cosigned()? {
         witnessed.add(size, &note);
     }
-    let log = Arc::new(Log { store, index, history, published, witnessed, verifier, receipts });
+    let log = Arc::new(Log { store, index, history, published, witnessed, verifier, receipts, metrics });
     Ok(OpenLog { log, pool, sequencer, lock })
 }
 

@@ -2,32 +2,19 @@
 
 mod support;
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 use std::sync::Arc;
 
 use ledger::http::cose_receipt::{Place, ReceiptSigner};
 use schemas::cbor::{self, Value};
 use schemas::digest::EntryDigest;
 use serde_json::json;
-use support::{ORIGIN, get, request, run_statement, served, submit, submit_for_receipt};
+use support::{ORIGIN, get, python, request, run_statement, served, submit, submit_for_receipt};
 use tlog::checkpoint::Checkpoint;
 use tlog::hash::Hash;
 use tlog::note::{SigningKey, Verifier as _, VerifierKey};
 use tlog::proof::InclusionProof;
 use tlog::tree::LeafIndex;
-
-/// A program beside this file, under the interpreter that its packages were installed for.
-fn python(program: &str, argument: &Path) -> (bool, String) {
-    let packages = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("python");
-    let installed = std::fs::read_to_string(packages.join("installed"));
-    let installed = installed.expect("verifiers in Python are missing: run tools/setup.sh test");
-    let interpreter = installed.lines().next().unwrap();
-    let program = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/independent").join(program);
-    let mut command = Command::new(interpreter);
-    let output = command.arg(program).arg(argument).env("PYTHONPATH", packages).output().unwrap();
-    (output.status.success(), String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
-}
 
 #[test]
 fn receipts_of_several_sizes_are_verified_by_scitt_cose_and_changed_ones_are_refused() {

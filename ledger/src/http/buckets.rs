@@ -63,8 +63,11 @@ impl<K: Eq + Hash> Buckets<K> {
         let cost = self.cost(amount);
         let mut levels = self.levels();
         let levels = &mut *levels;
-        let bucket = levels.empty_at.get_mut(name).unwrap_or(&mut levels.shared);
-        *bucket = bucket.saturating_sub(cost);
+        let all = levels.empty_at.len() >= BUCKETS_MAX;
+        // Whose bucket is gone had it empty.
+        if let Some(bucket) = levels.empty_at.get_mut(name).or(all.then_some(&mut levels.shared)) {
+            *bucket = bucket.saturating_sub(cost);
+        }
     }
 
     fn fill_at(&self, now: Duration, name: K, amount: u64) -> Result<(), Duration> {
@@ -131,7 +134,7 @@ mod tests {
         assert_eq!(buckets.fill_at(SECOND * 9, 2, 6), Ok(()), "another's bucket is its own");
         assert_eq!(
             buckets.fill_at(SECOND * 9, 3, 7),
-            Err(SECOND.div_f64(3.0)),
+            Err(Duration::from_nanos(333_333_334)),
             "more than ever fits at once"
         );
     }

@@ -11,6 +11,7 @@ pub mod entry;
 pub mod proof;
 pub mod cose_receipt;
 pub mod completeness;
+pub mod bracket;
 pub mod attachments;
 pub mod pages;
 pub mod app;

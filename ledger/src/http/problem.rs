@@ -119,23 +119,23 @@ impl Problem {
         self.answer(PROBLEM_CBOR, body)
     }
 
+    /// The answer in one form. The problem itself goes along: it may still be told in the other, and is counted.
     fn answer(self, content_type: &'static str, body: Vec<u8>) -> Response {
         let headers = [(header::CONTENT_TYPE, content_type), (header::CACHE_CONTROL, "no-store")];
         let mut response = (self.status, headers, body).into_response();
         if let Some(seconds) = self.retry_after_s {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
+        response.extensions_mut().insert(self);
         response
     }
 }
 
 impl IntoResponse for Problem {
-    /// As JSON. The problem itself goes along, for whoever knows that CBOR was asked for.
+    /// As JSON, unless somebody who knows that CBOR is asked for makes it that.
     fn into_response(self) -> Response {
         let body = json!({ "title": self.title, "detail": self.detail, "status": self.status.as_u16() });
-        let mut response = self.clone().answer(PROBLEM_JSON, format!("{body}\n").into_bytes());
-        response.extensions_mut().insert(self);
-        response
+        self.answer(PROBLEM_JSON, format!("{body}\n").into_bytes())
     }
 }
 

@@ -45,7 +45,7 @@ pub async fn proof(
         }
         let signed = match size {
             None => widely_known(log, index)?,
-            Some(size) => checkpoint_of(log, size)?,
+            Some(size) => with_cosignatures(log, checkpoint_of(log, size)?)?,
         };
         Ok(answer(TEXT, CHANGING, tlog_proof(index, prove(log, index, &signed)?, &signed)))
     })
@@ -105,13 +105,35 @@ pub fn prove(log: &Log, index: LeafIndex, signed: &SignedHead) -> Result<Inclusi
     })
 }
 
-fn not_in_tree(index: LeafIndex, size: TreeSize) -> Problem {
+/// What answers an index beyond a tree.
+pub fn not_in_tree(index: LeafIndex, size: TreeSize) -> Problem {
     Problem::not_found(format!("leaf index {index} is not in a tree of {size} leaves"))
 }
 
-/// The checkpoint to prove an entry under, for somebody who named none: the latest.
-fn widely_known(log: &Log, _index: LeafIndex) -> Result<SignedHead, Problem> {
-    Ok((*log.published.latest()).clone())
+/// The checkpoint to prove an entry under, for somebody who named none: the first that witnesses have cosigned, which
+/// says the most about when the entry was there, or else the latest.
+fn widely_known(log: &Log, index: LeafIndex) -> Result<SignedHead, Problem> {
+    let latest = log.published.latest();
+    let with_entry = TreeSize(index.0.saturating_add(1));
+    match log.history.cosigned_from(with_entry)? {
+        Some((size, note)) if size <= latest.head.size => opened(log, note),
+        _ => with_cosignatures(log, (*latest).clone()),
+    }
+}
+
+/// The same checkpoint with the cosignatures it has, if it has any.
+fn with_cosignatures(log: &Log, signed: SignedHead) -> Result<SignedHead, Problem> {
+    match log.history.cosigned_from(signed.head.size)? {
+        Some((size, note)) if size == signed.head.size => opened(log, note),
+        _ => Ok(signed),
+    }
+}
+
+fn opened(log: &Log, note: String) -> Result<SignedHead, Problem> {
+    let path = log.store.path("history/cosigned");
+    let opened = Checkpoint::open(note.as_bytes(), log.origin(), &log.verifier);
+    let opened = opened.map_err(|source| LogError::Checkpoint { path, source })?;
+    Ok(SignedHead { head: opened.head, note })
 }
 
 /// The published checkpoint of a size.

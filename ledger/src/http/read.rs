@@ -12,8 +12,10 @@ use tlog::tree::TreeSize;
 
 use crate::error::LogError;
 use crate::http::app::App;
+use crate::http::attachments::length_of;
 use crate::http::problem::Problem;
 use crate::http::proof::checkpoint_of;
+use crate::metrics::{Levels, OPENMETRICS};
 use crate::witness::witnessed::Standing;
 
 /// Content type of texts.
@@ -130,6 +132,20 @@ pub async fn log(State(app): State<App>) -> Response {
         "attachment_bytes_max": ATTACHMENT_BYTES_MAX,
     });
     answer("application/json", CHANGING, format!("{body}\n"))
+}
+
+/// GET /metrics
+pub async fn metrics(State(app): State<App>) -> Response {
+    let (pool_entries, pool_bytes) = app.pool.held();
+    let levels = Levels {
+        size: app.log.published.latest().head.size.0,
+        pool_entries,
+        pool_bytes,
+        index_bytes: length_of(&app.log.store.path("index.redb")),
+        attachment_bytes: app.space.taken(),
+        witnesses: app.witnesses.as_deref(),
+    };
+    answer(OPENMETRICS, "no-store", app.log.metrics.text(levels))
 }
 
 /// The number that an address or a query holds.

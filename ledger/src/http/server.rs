@@ -9,7 +9,10 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use axum::Router;
+use hyper::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use thiserror::Error;
@@ -23,9 +26,11 @@ use tokio::time::{sleep, timeout};
 use crate::disk::durable::Files;
 use crate::error::LogError;
 use crate::http::app::{App, Limits, router};
-use crate::http::attachments::clear_incoming;
-use crate::http::peers::{Peers, Place};
+use crate::http::attachments::{Space, clear_incoming};
+use crate::http::buckets::{Buckets, Rate};
+use crate::http::peers::{Peer, Peers, Place};
 use crate::http::progress::Progress;
+use crate::http::submitters::{Rules, Submitters};
 use crate::log::{OpenLog, open_log};
 use crate::order::verifiers::Verifiers;
 use crate::witness::error::WitnessError;
@@ -45,6 +50,8 @@ pub struct Options {
     pub origin: Option<String>,
     /// Limits on peers.
     pub limits: Limits,
+    /// Who may submit, and how much.
+    pub rules: Rules,
     /// The witnesses to ask, if any.
     pub witnesses: Option<Plan>,
 }
@@ -69,6 +76,11 @@ pub enum ServeError {
         /// What the system said.
         source: io::Error,
     },
+    /// A mistake in the sequencer. What it acknowledged is on disk.
+    #[error(
+        "the sequencer stopped by a panic, told above; the next start goes on from what was acknowledged"
+    )]
+    SequencerPanicked,
     /// No threads.
     #[error("cannot start threads: {0}")]
     Threads(#[source] io::Error),
@@ -128,10 +140,14 @@ pub fn start(options: Options) -> Result<Running, ServeError> {
     let OpenLog { log, pool, sequencer, lock } =
         open_log(&options.data, options.lock.as_deref(), options.origin.as_deref(), Files::default())?;
     clear_incoming(&log.store)?;
+    let space = Arc::new(Space::of(&log.store, options.limits.attachments_bytes_max)?);
     if let Some(plan) = &options.witnesses {
         plan.check_log(&log.verifier)?;
     }
     let verifier_key = log.verifier.to_string();
+
+    let size = log.published.latest().head.size.0;
+    tracing::info!(origin = log.origin(), size, %address, "serving");
 
     let (stop, stopping) = watch::channel(false);
     let failed = stop.clone();
@@ -146,16 +162,26 @@ pub fn start(options: Options) -> Result<Running, ServeError> {
         drop(lock);
         result
     });
-    let uploads = Arc::new(Semaphore::new(options.limits.uploads_max));
+    let limits = options.limits;
+    let uploads = Arc::new(Semaphore::new(limits.uploads_max));
+    let submitters = Arc::new(Submitters::new(options.rules));
+    let requests = requests_of(limits);
     let verifiers = Verifiers::start().map_err(ServeError::Threads)?;
     let witnesses = options.witnesses.as_ref().map(|plan| plan.counters.clone());
     if let Some(plan) = options.witnesses {
         runtime.spawn(quorum::run(plan, log.clone(), stopping.clone()));
     }
-    let app = App { log, verifiers, pool, limits: options.limits, uploads, witnesses };
-    runtime.spawn(accept(listener, router(app), options.limits, stopping));
+    let app = App { log, verifiers, pool, limits, uploads, space, submitters, requests, witnesses };
+    runtime.spawn(accept(listener, router(app), limits, stopping));
     let sequencer = sequencer.map_err(ServeError::Threads)?;
     Ok(Running { address, verifier_key, stop, sequencer, runtime })
+}
+
+/// Requests of each peer, if they are limited.
+fn requests_of(limits: Limits) -> Option<Arc<Buckets<Peer>>> {
+    let amount = limits.requests_per_peer_per_s;
+    let rate = Rate { amount, period: Duration::from_secs(1), burst: amount.saturating_mul(10) };
+    (amount > 0).then(|| Arc::new(Buckets::new(rate)))
 }
 
 impl Running {
@@ -195,9 +221,9 @@ impl Running {
 
     fn ended(self) -> Result<(), ServeError> {
         // The accept task ends first; with it goes the last way into the pool, and so the sequencer ends.
-        let result = self.sequencer.join().expect("ledger: the sequencer does not panic");
+        let result = self.sequencer.join();
         self.runtime.shutdown_timeout(Duration::from_secs(1));
-        Ok(result?)
+        Ok(result.map_err(|_| ServeError::SequencerPanicked)??)
     }
 }
 
@@ -220,7 +246,9 @@ pub(crate) async fn accept(
                 Ok((stream, peer)) => {
                     // Without a place the stream is dropped, which closes it.
                     if let Some(place) = peers.enter(peer.ip()) {
-                        connections.spawn(connection(stream, place, router.clone(), limits, stopping.clone()));
+                        let peer = Peer::of(peer.ip());
+                        let served = connection(stream, peer, place, router.clone(), limits, stopping.clone());
+                        connections.spawn(served);
                     }
                 }
                 // Such as too many open files: it passes, and spinning would not help it to.
@@ -242,13 +270,20 @@ pub(crate) async fn accept(
 
 async fn connection(
     stream: TcpStream,
+    peer: Peer,
     _place: Place,
     router: Router,
     limits: Limits,
     mut stopping: watch::Receiver<bool>,
 ) {
+    // An answer is written at once: held back for the peer's confirmation, a long one's end would come 40 ms later.
+    let _ = stream.set_nodelay(true);
     let stream = Progress::new(stream, Duration::from_millis(limits.write_pause_ms));
-    let service = TowerToHyperService::new(router);
+    let routes = TowerToHyperService::new(router);
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(peer);
+        routes.call(request)
+    });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(Duration::from_millis(limits.head_timeout_ms))

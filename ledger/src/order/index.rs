@@ -14,7 +14,7 @@ use schemas::statement::{Payload, Statement};
 
 use crate::error::LogError;
 use crate::order::registers::RunLists;
-use crate::order::rows::{Ask, Changing, Rows, Table, Way};
+use crate::order::rows::{Ask, Changing, Rows, Table, Visit, Way};
 
 /// Which tables there are. An index of another version is made anew.
 const VERSION: u64 = 4;
@@ -224,6 +224,7 @@ impl Index {
         let rows = self.rows.read()?;
         scan_run(&rows, run, from, &mut |index, facts| {
             if found.len() < count {
+                let index = number(index);
                 found.extend(EntryFacts::decode(facts).map(|facts| Indexed { index, facts }));
             }
             Ok(found.len() < count)
@@ -348,7 +349,7 @@ impl Change<'_> {
         let mut first = None;
         // Nothing of a run is admitted before its statement.
         scan_run(&self.rows, run, 0, &mut |index, _| {
-            first = Some(index);
+            first = Some(number(index));
             Ok(false)
         })?;
         Ok(first)
@@ -457,18 +458,13 @@ fn find(rows: &dyn Ask, digest: EntryDigest) -> Result<Option<u64>, LogError> {
 }
 
 /// Shows the index and facts of a run's entries from leaf index `first` on, in log order, until `visit` answers false.
-fn scan_run(
-    rows: &dyn Ask,
-    run: RunId,
-    first: u64,
-    visit: &mut dyn FnMut(u64, &[u8]) -> Result<bool, LogError>,
-) -> Result<(), LogError> {
+fn scan_run(rows: &dyn Ask, run: RunId, first: u64, visit: Visit<'_>) -> Result<(), LogError> {
     let (mut from, to) = prefix_range(&run.0);
     from[PREFIX_BYTES..].copy_from_slice(&first.to_be_bytes());
     rows.scan(Table::Runs, (&from, &to), Way::Up, &mut |key, _| {
         let index = &key[PREFIX_BYTES..];
         match rows.get(Table::Facts, index)? {
-            Some(facts) if facts.get(33..65) == Some(&run.0[..]) => visit(number(index), &facts),
+            Some(facts) if facts.get(33..65) == Some(&run.0[..]) => visit(index, &facts),
             _ => Ok(true),
         }
     })

@@ -10,6 +10,7 @@ use schemas::statement::Statement;
 use tokio::sync::oneshot;
 
 use crate::error::LogError;
+use crate::metrics::Metrics;
 use crate::order::admission::{Refusal, admit};
 use crate::order::commit::{
     COMMIT_BYTES_MAX, COMMIT_ENTRIES_MAX, CommitError, Committed, Committer, SignedHead,
@@ -87,23 +88,48 @@ impl Published {
 #[derive(Clone)]
 pub struct Pool {
     waiting: SyncSender<Waiting>,
-    /// Bytes that wait.
-    bytes: Arc<AtomicUsize>,
+    /// What waits.
+    held: Arc<Held>,
+}
+
+/// How much waits in the pool.
+#[derive(Debug, Default)]
+struct Held {
+    entries: AtomicUsize,
+    bytes: AtomicUsize,
+}
+
+impl Held {
+    fn add(&self, entries: usize, bytes: usize) -> usize {
+        self.entries.fetch_add(entries, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes
+    }
+
+    fn remove(&self, entries: usize, bytes: usize) {
+        self.entries.fetch_sub(entries, Ordering::Relaxed);
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
 }
 
 impl Pool {
+    /// How many submissions wait, and how many bytes.
+    pub fn held(&self) -> (u64, u64) {
+        let value = |number: &AtomicUsize| number.load(Ordering::Relaxed) as u64;
+        (value(&self.held.entries), value(&self.held.bytes))
+    }
+
     /// Puts an opened statement into the pool and waits until it has a place in a published checkpoint.
     pub async fn submit(&self, bytes: Vec<u8>, statement: Statement) -> Result<Sequenced, SubmitError> {
         let (answer, answered) = oneshot::channel();
         let length = bytes.len();
-        if self.bytes.fetch_add(length, Ordering::Relaxed) + length > POOL_BYTES_MAX {
-            self.bytes.fetch_sub(length, Ordering::Relaxed);
+        if self.held.add(1, length) > POOL_BYTES_MAX {
+            self.held.remove(1, length);
             return Err(SubmitError::PoolFull);
         }
         match self.waiting.try_send(Waiting { bytes, statement, since: Instant::now(), answer }) {
             Ok(()) => answered.await.unwrap_or(Err(SubmitError::Stopping)),
             Err(error) => {
-                self.bytes.fetch_sub(length, Ordering::Relaxed);
+                self.held.remove(1, length);
                 match error {
                     TrySendError::Full(_) => Err(SubmitError::PoolFull),
                     TrySendError::Disconnected(_) => Err(SubmitError::Stopping),
@@ -119,19 +145,26 @@ pub struct Sequencer {
     index: Arc<Index>,
     published: Published,
     waiting: Receiver<Waiting>,
-    /// Bytes that wait.
-    bytes: Arc<AtomicUsize>,
+    /// What waits.
+    held: Arc<Held>,
+    metrics: Arc<Metrics>,
     /// When the last sync was started.
     synced: Instant,
 }
 
 impl Sequencer {
     /// A sequencer and the way into its pool.
-    pub fn new(committer: Committer, index: Arc<Index>, published: Published) -> (Sequencer, Pool) {
+    pub fn new(
+        committer: Committer,
+        index: Arc<Index>,
+        published: Published,
+        metrics: Arc<Metrics>,
+    ) -> (Sequencer, Pool) {
         let (sender, waiting) = sync_channel(POOL_ENTRIES_MAX);
-        let bytes: Arc<AtomicUsize> = Arc::default();
-        let pool = Pool { waiting: sender, bytes: bytes.clone() };
-        (Sequencer { committer, index, published, waiting, bytes, synced: Instant::now() }, pool)
+        let held: Arc<Held> = Arc::default();
+        let pool = Pool { waiting: sender, held: held.clone() };
+        let synced = Instant::now();
+        (Sequencer { committer, index, published, waiting, held, metrics, synced }, pool)
     }
 
     /// Runs until every [`Pool`] is dropped and empty, or until it is not known what is on disk.
@@ -168,7 +201,7 @@ impl Sequencer {
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => break,
             }
         }
-        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.held.remove(group.len(), bytes);
         Some(group)
     }
 
@@ -219,8 +252,20 @@ impl Sequencer {
         let mut committed = None;
         let mut lost = None;
         if !entries.is_empty() {
+            let count = entries.len() as u64;
+            let bytes = entries.iter().map(|entry| entry.len() as u64).sum();
+            let started = Instant::now();
             match self.committer.commit(entries) {
                 Ok(done) => {
+                    let took = started.elapsed();
+                    self.metrics.committed(count, bytes, took);
+                    tracing::debug!(
+                        entries = count,
+                        bytes,
+                        size = size + count,
+                        took_us = took.as_micros() as u64,
+                        "committed"
+                    );
                     change.finish();
                     self.published.replace(done.signed.clone());
                     committed = Some(Arc::new(done));
