@@ -183,6 +183,8 @@ fn ask_all(asked: &mut Asked, address: SocketAddr) {
         ("/consistency/1/3".to_owned(), &["/consistency/3/1", "/consistency/1/99", "/consistency/x/1"]),
         ("/bracket/1".to_owned(), &["/bracket/99", "/bracket/x"]),
         (format!("/run/{id}"), &["/run/x"]),
+        (format!("/run/{id}/completeness"), &["/run/x/completeness"]),
+        (format!("/run/{id}/completeness?entries=1"), &["/run/x/completeness?entries=2"]),
         (format!("/runs/{id}"), &["/runs/x", "/runs/%ff"]),
         ("/runs?before=9".to_owned(), &["/runs?x", "/?before=", "/entries?before=x"]),
     ] {
@@ -192,7 +194,13 @@ fn ask_all(asked: &mut Asked, address: SocketAddr) {
             assert!(status == 404 || status == 400, "{path}: {status}");
         }
     }
-    for path in ["/entries", "/by-hash", "/run", "/attachments"].map(|folder| format!("{folder}/{none}")) {
+    for path in [
+        format!("/entries/{none}"),
+        format!("/by-hash/{none}"),
+        format!("/run/{none}"),
+        format!("/run/{none}/completeness"),
+        format!("/attachments/{none}"),
+    ] {
         assert_eq!(asked.get(address, &path).status, 404);
         let cbor = asked.ask(address, "GET", &path, "Accept: application/cose\r\n", b"");
         assert_eq!(cbor.header("content-type"), Some("application/concise-problem-details+cbor"));
@@ -289,7 +297,7 @@ fn the_server_answers_what_the_document_says_and_nothing_else() {
     for (path, operations) in document["paths"].as_object().unwrap() {
         let path =
             path.replace("{sha256}", &"00".repeat(32)).replace("{level}", "0").replace("{tile}", "000");
-        let path = path.replace('{', "").replace('}', "");
+        let path = path.replace(['{', '}'], "");
         for method in operations.as_object().unwrap().keys().map(|method| method.to_uppercase()) {
             let answer = request(server.address(), &method, &path, "", b"").unwrap();
             assert_eq!(asked.check(&method, &path, answer).status, 429, "{method} {path}");
@@ -330,7 +338,7 @@ fn an_address_takes_the_methods_that_are_documented_and_no_others() {
     for (template, operations) in document["paths"].as_object().unwrap() {
         let path =
             template.replace("{sha256}", &"00".repeat(32)).replace("{level}", "0").replace("{tile}", "000");
-        let path = path.replace('{', "").replace('}', "");
+        let path = path.replace(['{', '}'], "");
         for method in METHODS {
             let documented = !operations[method.to_lowercase()].is_null();
             let status = request(server.address(), method, &path, "", b"").unwrap().status;

@@ -11,7 +11,7 @@ use axum::routing::{MethodRouter, get, post};
 use hyper::body::Body as _;
 use tokio::sync::Semaphore;
 
-use super::{attachments, bracket, entry, pages, proof, read, submit};
+use super::{attachments, bracket, completeness, entry, pages, proof, read, submit};
 use crate::http::accept::asks_for_cbor;
 use crate::http::attachments::Space;
 use crate::http::buckets::Buckets;
@@ -124,6 +124,7 @@ pub fn routes() -> Vec<Route> {
         ("/consistency/{old}/{new}", get(proof::consistency)),
         ("/bracket/{index}", get(bracket::bracket)),
         ("/run/{id}", get(read::run)),
+        ("/run/{id}/completeness", get(completeness::completeness)),
         ("/log.json", get(read::log)),
         // For machines.
         ("/metrics", get(read::metrics)),
