@@ -308,7 +308,10 @@ fn a_damaged_attachment_is_replaced_by_the_next_upload_and_found_by_fsck() {
     std::fs::write(&file, b"bytez").unwrap();
     let (status, _, stderr) = fsck();
     assert_eq!(status, Some(1), "{stderr}");
-    assert!(stderr.contains(&format!("{digest} has SHA-256 ")) && stderr.contains("upload"), "{stderr}");
+    assert!(
+        stderr.contains(&format!("{digest}: wrong: it has SHA-256 ")) && stderr.contains("upload"),
+        "{stderr}"
+    );
 }
 
 #[test]
