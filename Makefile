@@ -2,7 +2,7 @@
 
 # A third, `make torch-check`, compares the mathematics with PyTorch's; `make torch-record` also writes down the figures.
 
-.PHONY: demo test build opencl-check torch-check torch-record aarch64-check elementary-check
+.PHONY: demo test build kill-check opencl-check torch-check torch-record aarch64-check elementary-check
 
 demo:
 	@tools/setup.sh build
@@ -36,6 +36,12 @@ opencl-check:
 	@tools/setup.sh test
 	cargo nextest run -p device
 	@echo "opencl: 100 steps equal on 1, 2 and 4 devices"
+
+# The log's server, killed at 200 random moments under load. The tests do it 40 times. KILL_SEED chooses the moments.
+kill-check: export KILLS ?= 200
+kill-check:
+	@tools/setup.sh test
+	cargo nextest run -p ledger --test kill --no-capture
 
 # The same bits on another machine: an emulated one. Debian x86-64, or AArch64 itself.
 aarch64-check:

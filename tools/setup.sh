@@ -57,6 +57,15 @@ if [ "$purpose" = test ]; then
     # Pictures of the site and the independent implementation in numpy; the tests name the interpreter they use.
     /usr/bin/env python3 -c 'import numpy' 2>/dev/null || /usr/bin/python3 -c 'import numpy' 2>/dev/null ||
         install numpy python3-numpy
+    # Makes single system calls of the ledger fail.
+    command -v strace >/dev/null || install strace strace
+fi
+gocode=/usr/share/gocode/src/golang.org/x/mod/sumdb/tlog
+if [ "$purpose" = test ] && ! { command -v go >/dev/null && [ -d $gocode ]; }; then
+    # Go's packages for transparency logs, which the log is held against. In a shell of its own: elsewhere than on Debian
+    # they have other places, and the tests say that they did without.
+    (install "Go with golang.org/x/mod" "golang-go golang-golang-x-mod-dev") ||
+        echo "setup: hint: without Debian's golang-golang-x-mod-dev the log is not compared with Go's packages"
 fi
 if [ "$purpose" = test ]; then
     # NVIDIA's compiler and disassembler: kernels for its cards are compiled, and their machine code read, without a card.

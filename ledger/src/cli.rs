@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use ledger::bench::run;
+use ledger::fsck::command::Ask;
 use ledger::http::app::Limits;
 use ledger::http::buckets::Rate;
 use ledger::http::server::Options;
@@ -53,8 +54,10 @@ pub enum Command {
         after_help = "Example:\n  ledger serve --data ./log --listen 7180 --origin log.example.com/runs"
     )]
     Serve(Serve),
-    /// Hash a whole log again and compare it with what was last signed; no server may be running on it.
-    #[command(after_help = "Example:\n  ledger fsck --data ./log")]
+    /// Hash a whole log again, compare it with what was last signed, and name the bytes that are wrong.
+    #[command(
+        after_help = "Examples:\n  ledger fsck ./log\n  ledger fsck http://127.0.0.1:7180 --log-key example.com/log+4516a1da+ARGk..."
+    )]
     Fsck(Fsck),
     /// Cosign the checkpoints of other people's logs, as a C2SP witness; the first start makes the witness's key.
     #[command(
@@ -216,12 +219,29 @@ fn read_policy(file: &Path) -> anyhow::Result<Policy> {
 /// Options of `ledger fsck`.
 #[derive(Args)]
 pub struct Fsck {
+    /// The log's folder, which no server may be running on, or the address of any C2SP tlog-tiles server.
+    #[arg(value_name = "DIR or URL", required_unless_present = "data")]
+    pub log: Option<String>,
     /// The log's folder.
-    #[arg(long, value_name = "DIR")]
-    pub data: PathBuf,
+    #[arg(long, value_name = "DIR", conflicts_with = "log")]
+    pub data: Option<String>,
     /// The folder of its lock [default: DIR.lock beside the log's folder].
     #[arg(long, value_name = "DIR")]
     pub lock: Option<PathBuf>,
+    /// The log's verifier key; in a ledger's folder its own is taken.
+    #[arg(long, value_name = "KEY")]
+    pub log_key: Option<String>,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl Fsck {
+    /// What is to be checked.
+    pub fn ask(self) -> Ask {
+        let log = self.log.or(self.data).expect("ledger: the command line has one of the two");
+        Ask { log, lock: self.lock, key: self.log_key, json: self.json }
+    }
 }
 
 /// Options of `ledger bench`.

@@ -7,17 +7,11 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use anyhow::Context as _;
 use clap::Parser as _;
 use ledger::bench::run::bench;
-use ledger::disk::check::check_log;
 use ledger::disk::durable::Files;
-use ledger::disk::folder::require_log;
-use ledger::disk::key::read_key;
-use ledger::disk::lock::{self, FolderLock};
-use ledger::disk::store::Store;
 use ledger::error::LogError;
-use ledger::http::attachments::check_attachments;
+use ledger::fsck::{FsckError, command};
 use ledger::http::server::{ServeError, start};
 use ledger::witness;
 use ledger::witness::error::WitnessError;
@@ -35,12 +29,13 @@ fn main() -> ExitCode {
     }
     let result = match cli.command {
         Command::Serve(serve) => run_server(serve).map(|()| true),
-        Command::Fsck(Fsck { data, lock }) => fsck(&data, lock.as_deref()).map(|()| true),
+        Command::Fsck(fsck) => run_fsck(fsck),
         Command::Witness(witness) => run_witness(witness).map(|()| true),
         Command::Bench(bench) => run_bench(&bench),
     };
     match result {
         Ok(true) => ExitCode::SUCCESS,
+        // What does not hold has been printed.
         Ok(false) => ExitCode::from(1),
         Err(error) => {
             // Every message of ours holds its cause already; the chain would say it again.
@@ -49,7 +44,7 @@ fn main() -> ExitCode {
                 eprintln!("ledger: hint: {hint}");
             }
             // 1: checked, and it is not so. 2: could not be checked, or anything else.
-            let disproved = error.downcast_ref::<LogError>().is_some_and(LogError::disproves);
+            let disproved = error.downcast_ref::<FsckError>().is_some_and(FsckError::disproves);
             ExitCode::from(if disproved { 1 } else { 2 })
         }
     }
@@ -58,10 +53,17 @@ fn main() -> ExitCode {
 /// What to try, where there is something.
 fn hint(error: &anyhow::Error) -> Option<&'static str> {
     let serve_error = error.downcast_ref::<ServeError>();
+    let fsck_error = error.downcast_ref::<FsckError>();
+    if let Some(hint) = fsck_error.and_then(FsckError::hint) {
+        return Some(hint);
+    }
     let log_error = match serve_error {
         Some(ServeError::Log(error) | ServeError::Witness(WitnessError::Folder(error))) => Some(error),
         Some(ServeError::Witness(error)) => return witness_hint(error),
-        _ => error.downcast_ref::<LogError>(),
+        _ => match fsck_error {
+            Some(FsckError::Log(error)) => Some(error),
+            _ => None,
+        },
     };
     match log_error {
         Some(LogError::NotALog { .. }) => {
@@ -100,9 +102,6 @@ fn hint(error: &anyhow::Error) -> Option<&'static str> {
             return Some(
                 "if nobody else has read it, run chmod 600 on it; if somebody has, start anew with another key",
             );
-        }
-        Some(LogError::AttachmentMismatch { .. }) => {
-            return Some("upload the attachment again: a damaged one is replaced");
         }
         _ => {}
     }
@@ -161,28 +160,8 @@ fn write_address(file: Option<&Path>, url: &str) -> anyhow::Result<()> {
     written.map_err(|error| anyhow::anyhow!("cannot write {}: {error}", file.display()))
 }
 
-fn fsck(data: &Path, lock_folder: Option<&Path>) -> anyhow::Result<()> {
-    let lock_folder = lock_folder.map_or_else(|| lock::beside(data), |folder| Ok(folder.to_owned()))?;
-    require_log(data, &lock_folder)?;
-    let store = Arc::new(Store::new(data, Files::default()));
-    let key = read_key(&store)?.context("log.key was removed meanwhile")?;
-    let _lock = FolderLock::take(data, &lock_folder)?;
-    let head = check_log(&store, &key, &lock_folder)?;
-    println!("size: {}", head.size);
-    println!("root: {}", head.root);
-    println!("every tile is what the entries hash to, and the root is the one last signed");
-    let (attachments, mut damaged) = check_attachments(&store)?;
-    let last = damaged.pop();
-    for error in damaged {
-        eprintln!("ledger: error: {error}");
-    }
-    match last {
-        Some(error) => Err(error.into()),
-        None => {
-            println!("attachments: {attachments}, each with the SHA-256 of its name");
-            Ok(())
-        }
-    }
+fn run_fsck(fsck: Fsck) -> anyhow::Result<bool> {
+    Ok(command::run(&fsck.ask(), &mut std::io::stdout().lock())?)
 }
 
 /// Prints the figures; false if the server said what does not hold.

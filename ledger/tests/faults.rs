@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use ledger::disk::check::check_log;
 use ledger::disk::durable::{Fault, Files, Operation};
 use ledger::disk::store::Store;
 use ledger::error::LogError;
+use ledger::fsck::command::check_folder;
 use ledger::order::commit::{CommitError, Committer, SignedHead};
 use tlog::note::{KeyName, SigningKey};
 use tlog::tile::TileReader;
@@ -45,8 +45,11 @@ fn log_of(folder: &Path, size: u64) -> Option<Arc<SignedHead>> {
 /// The whole log is in order, is that of so many entries, and contains what was published before.
 fn whole_log(folder: &Path, size: u64, before: &[Arc<SignedHead>], what: &str) -> TreeHead {
     let store = Store::new(&folder.join("log"), Files::default());
-    let head =
-        check_log(&store, &key(), &folder.join("log.lock")).unwrap_or_else(|error| panic!("{what}: {error}"));
+    let lock = folder.join("log.lock");
+    let checked = check_folder(store.base(), Some(&lock), Some(key().verifier().clone()));
+    let checked = checked.unwrap_or_else(|error| panic!("{what}: {error}"));
+    assert!(checked.findings.is_empty(), "{what}: {:?}", checked.findings);
+    let head = checked.head;
     assert_eq!(head.size.0, size, "{what}");
     let committer = open(folder, Files::default()).unwrap();
     let reader = TileReader { size: head.size, source: &store };
@@ -245,6 +248,7 @@ fn a_commit_touches_the_disk_in_the_order_that_makes_it_safe() {
     use Operation::{Open, Remove, Rename, Replace, Sync, Write};
     let expected = [
         (Open, "log/journal/00000000000000000255"),
+        (Sync, "log/journal"),
         (Write, "log/journal/00000000000000000255"),
         (Sync, "log/journal/00000000000000000255"),
         (Write, "log/tile/0/000"),

@@ -308,7 +308,10 @@ fn a_damaged_attachment_is_replaced_by_the_next_upload_and_found_by_fsck() {
     std::fs::write(&file, b"bytez").unwrap();
     let (status, _, stderr) = fsck();
     assert_eq!(status, Some(1), "{stderr}");
-    assert!(stderr.contains(&format!("{digest} has SHA-256 ")) && stderr.contains("upload"), "{stderr}");
+    assert!(
+        stderr.contains(&format!("{digest}: wrong: it has SHA-256 ")) && stderr.contains("upload"),
+        "{stderr}"
+    );
 }
 
 #[test]
@@ -469,7 +472,7 @@ fn a_run_is_listed_and_shown_on_pages_that_escape_what_others_wrote() {
         "diverge",
         "step 17",
         "Device 1 departed",
-        "the latest verdict (diverge, steps 0..100, entry 7)",
+        "the latest verdict (diverge, steps 0..100, entry 8)",
         "element 77",
         "3fc00000",
         "simulated",

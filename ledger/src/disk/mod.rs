@@ -8,4 +8,3 @@ pub mod history;
 pub mod sync;
 pub mod folder;
 pub mod key;
-pub mod check;
