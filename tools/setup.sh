@@ -57,6 +57,8 @@ if [ "$purpose" = test ]; then
     # Pictures of the site and the independent implementation in numpy; the tests name the interpreter they use.
     /usr/bin/env python3 -c 'import numpy' 2>/dev/null || /usr/bin/python3 -c 'import numpy' 2>/dev/null ||
         install numpy python3-numpy
+    # Makes single system calls of the ledger fail.
+    command -v strace >/dev/null || install strace strace
 fi
 gocode=/usr/share/gocode/src/golang.org/x/mod/sumdb/tlog
 if [ "$purpose" = test ] && ! { command -v go >/dev/null && [ -d $gocode ]; }; then

@@ -291,6 +291,11 @@ impl Ledger {
         }
     }
 
+    /// An answer of up to 64 MiB, unchecked.
+    pub(crate) fn fetch_long(&self, path: &str, bytes_max: u64) -> Result<Vec<u8>, LedgerError> {
+        Ok(self.server.fetch(path, bytes_max, LONG_TIMEOUT_MS)?)
+    }
+
     /// What the server lists of a run, by ascending index; nothing if it does not know the run.
     pub fn run_entries(&self, run: RunId) -> Result<Vec<RunEntry>, LedgerError> {
         let path = format!("/run/{run}");

@@ -4,7 +4,7 @@ use clap::Parser as _;
 use clap::error::ErrorKind;
 use client::cli::{Cli, Command};
 use client::output::{self, hint_of};
-use client::{challenge, check, reconcile, show, submit};
+use client::{challenge, check, completeness, monitor, reconcile, show, submit};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -22,6 +22,8 @@ fn main() -> ExitCode {
         Command::Reconcile(args) => reconcile::run(&args),
         Command::Verify(args) => check::run(&args),
         Command::Show(args) => show::run(&args),
+        Command::Completeness(args) => completeness::run(&args),
+        Command::Monitor(args) => monitor::run(&args),
     };
     match result {
         Ok(status) => ExitCode::from(status),

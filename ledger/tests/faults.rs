@@ -248,6 +248,7 @@ fn a_commit_touches_the_disk_in_the_order_that_makes_it_safe() {
     use Operation::{Open, Remove, Rename, Replace, Sync, Write};
     let expected = [
         (Open, "log/journal/00000000000000000255"),
+        (Sync, "log/journal"),
         (Write, "log/journal/00000000000000000255"),
         (Sync, "log/journal/00000000000000000255"),
         (Write, "log/tile/0/000"),

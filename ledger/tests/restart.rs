@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use ledger::disk::durable::Files;
 use ledger::error::LogError;
 use ledger::http::server::{ServeError, start};
-use support::{ORIGIN, Process, folder, get, options, run_statement, served, submit};
+use support::{ORIGIN, Process, copy_folder, folder, get, options, run_statement, served, submit};
 
 fn refusal(folder: &Path) -> LogError {
     match start(options(folder)) {
@@ -24,11 +24,6 @@ fn log_of(folder: &Path, numbers: std::ops::Range<u64>) {
         assert_eq!(submit(server.address(), &run_statement(number)).status, 201);
     }
     server.stop().unwrap();
-}
-
-fn copy_folder(from: &Path, to: &Path) {
-    let copied = Command::new("cp").arg("-a").arg(from).arg(to).status().unwrap();
-    assert!(copied.success());
 }
 
 #[test]

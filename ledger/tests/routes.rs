@@ -472,7 +472,7 @@ fn a_run_is_listed_and_shown_on_pages_that_escape_what_others_wrote() {
         "diverge",
         "step 17",
         "Device 1 departed",
-        "the latest verdict (diverge, steps 0..100, entry 7)",
+        "the latest verdict (diverge, steps 0..100, entry 8)",
         "element 77",
         "3fc00000",
         "simulated",

@@ -17,7 +17,7 @@ use ledger::witness::key::open_key;
 use ledger::witness::records::{Clock, NotCosigned, Records, name_of, system_clock};
 use ledger::witness::server::start;
 use sha2::{Digest as _, Sha256};
-use support::witness::{Tree, WitnessProcess, add, options, path_of, witness};
+use support::witness::{LEAVES, Tree, WitnessProcess, add, options, path_of, until, witness};
 use support::{Answer, get, request};
 use tlog::checkpoint::Checkpoint;
 use tlog::cosignature::{CosignerKey, CosigningKey};
@@ -165,6 +165,53 @@ fn what_was_cosigned_survives_sigkill() {
     let id = process.child.id().to_string();
     assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
     assert_eq!(process.child.wait().unwrap().code(), Some(0));
+}
+
+/// Cosigns by three threads until the witness is gone; the largest size that anybody was answered.
+fn cosign_until_killed(process: &mut WitnessProcess, log: &Tree, answers: usize) -> u64 {
+    let (address, largest, count) = (process.address, AtomicU64::new(0), AtomicU64::new(0));
+    std::thread::scope(|threads| {
+        for step in 1..=3 {
+            let (largest, count) = (&largest, &count);
+            threads.spawn(move || {
+                let mut old = 0;
+                while old + step <= LEAVES {
+                    let request = log.ask(old, old + step);
+                    let body = request.format();
+                    match support::request(address, "POST", "/add-checkpoint", "", body.as_bytes()) {
+                        Ok(answer) if answer.status == 200 => {
+                            old += step;
+                            largest.fetch_max(old, Ordering::SeqCst);
+                            count.fetch_add(1, Ordering::SeqCst);
+                        }
+                        Ok(answer) if answer.status == 409 => old = answer.text().trim_end().parse().unwrap(),
+                        Ok(answer) => panic!("{}: {}", answer.status, answer.text()),
+                        // It has been killed.
+                        Err(_) => return,
+                    }
+                }
+            });
+        }
+        until("so many are answered", || (count.load(Ordering::SeqCst) >= answers as u64).then_some(()));
+        process.child.kill().unwrap();
+        process.child.wait().unwrap();
+    });
+    largest.into_inner()
+}
+
+#[test]
+fn nothing_that_was_answered_is_taken_back_by_sigkill_under_load() {
+    let (folder, log) = (tempfile::tempdir().unwrap(), log());
+    let vkey = log.key.verifier().to_string();
+    let mut answered = 0;
+    for answers in [1, 2, 3, 5, 8, 13, 4, 7, 9, 6] {
+        let mut process = WitnessProcess::start(folder.path(), &["--log", &vkey]);
+        let key = CosignerKey::parse(&process.verifier_key).unwrap();
+        let size = shown(process.address, &log, &key).unwrap_or(0);
+        assert!(size >= answered, "{size} is stored, and {answered} was answered");
+        answered = cosign_until_killed(&mut process, &log, answers).max(answered);
+    }
+    assert!(answered >= 58, "{answered}");
 }
 
 #[test]
@@ -338,6 +385,12 @@ fn folders_that_are_in_use_lost_or_foreign_are_refused() {
     assert!(matches!(refused(&data, None), WitnessError::KeyMissing { .. }), "the records are there");
     std::fs::rename(&aside, data.join("witness.key")).unwrap();
     witness(&data, &[log.key.verifier()]).stop();
+
+    // Nothing was cosigned yet, but policies may name the key.
+    let unused = folder.path().join("unused");
+    witness(&unused, &[log.key.verifier()]).stop();
+    std::fs::remove_file(unused.join("witness.key")).unwrap();
+    assert!(matches!(refused(&unused, None), WitnessError::KeyMissing { .. }));
 
     let foreign = folder.path().join("foreign");
     std::fs::create_dir(&foreign).unwrap();

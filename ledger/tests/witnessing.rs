@@ -172,11 +172,35 @@ fn without_a_quorum_the_log_goes_on_and_calls_nothing_witnessed() {
     server.stop().unwrap();
 }
 
+#[test]
+fn cosignatures_that_were_half_collected_at_a_crash_are_collected_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = key_of(folder.path());
+    let honest = Honest::new(2, &log);
+    let both = format!("{}group g all w0 w1\nquorum g\n", honest.lines());
+    let second = honest.servers[1].address().to_string();
+    let half = both.replace(&second, &dead().to_string());
+    let (server, counted) = asking(folder.path(), &half);
+    assert_eq!(submit(server.address(), &run_statement(1)).status, 201);
+    until("one of two has cosigned", || (counters(&counted, "w0").size.value() == 2).then_some(()));
+    assert_eq!(witnessed(server.address(), &log, &both), None);
+    server.stop().unwrap();
+    let (server, _) = asking(folder.path(), &both);
+    let (size, names, _) = until("both have cosigned", || witnessed(server.address(), &log, &both));
+    assert_eq!((size, names.len()), (2, 2));
+    server.stop().unwrap();
+}
+
 /// The checkpoint's text in a request.
 fn text_of(request: &str) -> String {
     let body = request.split_once("\r\n\r\n").unwrap().1;
     let note = AddCheckpoint::parse(body.as_bytes()).unwrap().checkpoint;
     format!("{}\n", note.split("\n\n").next().unwrap())
+}
+
+/// A larger checkpoint of the log's name, signed by another key of that name.
+fn forged_checkpoint() -> String {
+    support::witness::Tree::new(ORIGIN, "other").checkpoint(60)
 }
 
 type Lie = Box<dyn Fn(&CosigningKey, &str, &mut TcpStream) + Send + Sync>;
@@ -228,7 +252,7 @@ fn every_lie_is_passed_over_and_counted_for_what_it_is() {
         ("many", "lied", signed(|key, text| key.cosign(text, 5).to_string().repeat(65).into_bytes())),
         ("same-size", "lied", fixed(409, SIZE_TYPE, b"0\n")),
         ("no-size", "lied", fixed(409, SIZE_TYPE, b"many\n")),
-        ("untyped", "lied", fixed(409, "text/plain", b"1\n")),
+        ("untyped", "inconsistent", fixed(409, "text/plain", b"1\n")),
         (
             "in-turns",
             "lied",
@@ -239,6 +263,14 @@ fn every_lie_is_passed_over_and_counted_for_what_it_is() {
         ),
         ("beyond", "inconsistent", fixed(409, SIZE_TYPE, b"18446744073709551615\n")),
         ("accuses", "inconsistent", fixed(422, "text/plain", b"no")),
+        (
+            "forges",
+            "inconsistent",
+            Box::new(|_, request, stream| {
+                let status = if request.starts_with("GET ") { 200 } else { 422 };
+                answer(stream, status, "text/plain", forged_checkpoint().as_bytes());
+            }),
+        ),
         ("refuses", "refused", fixed(403, "text/plain", b"who are you\x1b[31m")),
         ("moved", "refused", fixed(302, "text/plain", b"")),
         ("broken", "unreachable", raw(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nshort")),
@@ -312,6 +344,11 @@ fn slow_witnesses_make_a_quorum_although_the_log_grows_faster() {
         assert_eq!(submit(server.address(), &run_statement(number)).status, 201);
         (counted.quorums.value() >= 3).then_some(())
     });
+    // Whatever one has cosigned, the other has too, but for what is under way.
+    for name in ["a", "b"] {
+        let cosigned = counters(&counted, name).cosigned.value();
+        assert!(cosigned <= counted.quorums.value() + 1, "{name} has cosigned {cosigned} checkpoints");
+    }
     assert!(witnessed(server.address(), &log, &policy).is_some());
     server.stop().unwrap();
 }
@@ -486,4 +523,37 @@ fn policies_that_cannot_be_asked_by_are_refused() {
     let many = |count: usize| format!("{}quorum w1\n", (1..=count).map(long).collect::<String>());
     assert!(starts(&many(40)).is_ok());
     assert!(matches!(starts(&many(50)), Err(PlanError::TooLong { .. })));
+}
+
+#[test]
+fn the_command_asks_by_a_policy_and_says_what_is_wrong_with_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("log");
+    let log = key_of(&data);
+    let honest = Honest::new(1, &log);
+    let policy = folder.path().join("policy");
+    let serve = |text: &str| {
+        std::fs::write(&policy, text).unwrap();
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_ledger"));
+        command.args(["serve", "--listen", "0", "--witness-interval", "0", "--data"]).arg(&data);
+        command.arg("--witness-policy").arg(&policy);
+        command
+    };
+    let wrong = |text: &str| {
+        let output = serve(text).output().unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        String::from_utf8(output.stderr).unwrap()
+    };
+    assert!(wrong("quorum w\n").contains("policy: line 1: \"w\" is not the name"));
+    let https = wrong(&honest.lines().replace("http:", "https:").replace('\n', "\nquorum w0\n"));
+    assert!(https.contains("ledger: error: ") && https.contains("expected http; let a proxy"), "{https}");
+    let other = support::witness::Tree::new("example.com/other", "x");
+    let other = format!("log {}\n{}quorum w0\n", other.key.verifier(), honest.lines());
+    assert!(wrong(&other).contains("expected this log's key example.com/ledger-test"));
+
+    let text = format!("log {log}\n{}quorum w0\n", honest.lines());
+    let process = support::Process::of(serve(&text).stderr(std::process::Stdio::null()));
+    let lines = text.split_once('\n').unwrap().1;
+    let found = until("the first checkpoint is witnessed", || witnessed(process.address, &log, lines));
+    assert_eq!(found.0, 1);
 }

@@ -69,10 +69,16 @@ impl Files {
         self.attempt(Operation::Replace, path, || replace(path, bytes, 0o600))
     }
 
-    /// Opens a file to read and write, making it and its folder, durably, if need be.
+    /// Opens a file to read and write, making it and its folder if need be. Its name is durable once the folder is synced.
     pub fn open(&self, path: &Path) -> io::Result<File> {
-        self.attempt(Operation::Open, path, || open_durable(path).map(drop))?;
-        open_durable(path)
+        let mut opened = None;
+        self.attempt(Operation::Open, path, || {
+            ensure_folder(folder_of(path)?)?;
+            let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+            opened = Some(file);
+            Ok(())
+        })?;
+        opened.ok_or_else(|| io::Error::other("not opened"))
     }
 
     /// Writes a file beside its place, not durably. [`Files::unveil`] gives it its name.
@@ -96,7 +102,7 @@ impl Files {
         self.attempt(Operation::Sync, path, || file.sync_data())
     }
 
-    /// Makes what was written to a file, whoever wrote it, survive a crash.
+    /// Makes what was written to a file, or entered into a folder, whoever did it, survive a crash.
     pub fn sync_path(&self, path: &Path) -> io::Result<()> {
         self.attempt(Operation::Sync, path, || File::open(path)?.sync_all())
     }
@@ -198,19 +204,6 @@ pub fn ensure_folder(folder: &Path) -> io::Result<()> {
         other => other?,
     }
     sync_folder(parent.unwrap_or(Path::new(".")))
-}
-
-fn open_durable(path: &Path) -> io::Result<File> {
-    let open = || OpenOptions::new().read(true).write(true).open(path);
-    match open() {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            ensure_folder(folder_of(path)?)?;
-            File::create_new(path)?;
-            sync_folder(folder_of(path)?)?;
-            open()
-        }
-        other => other,
-    }
 }
 
 /// Makes what was renamed into a folder, or made in it, survive a crash.

@@ -155,6 +155,9 @@ impl Journal {
         if self.segment.is_none() {
             let path = self.folder.join(format!("{:020}", record.old.0));
             let file = self.files.open(&path).map_err(LogError::io(&path))?;
+            let entered = self.files.sync_path(&self.folder);
+            self.broken = entered.is_err();
+            entered.map_err(LogError::io(&self.folder))?;
             self.segment = Some(Segment { path, file, kept: 0, end: 0 });
         }
         let segment = self.segment.as_mut().expect("ledger: a segment was just opened");

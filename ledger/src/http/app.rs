@@ -11,7 +11,7 @@ use axum::routing::{get, post};
 use hyper::body::Body as _;
 use tokio::sync::Semaphore;
 
-use super::{attachments, bracket, entry, pages, proof, read, submit};
+use super::{attachments, bracket, completeness, entry, pages, proof, read, submit};
 use crate::http::accept::asks_for_cbor;
 use crate::http::attachments::Space;
 use crate::http::buckets::Buckets;
@@ -123,6 +123,7 @@ pub fn router(app: App) -> Router {
         .route("/consistency/{old}/{new}", get(proof::consistency))
         .route("/bracket/{index}", get(bracket::bracket))
         .route("/run/{id}", get(read::run))
+        .route("/run/{id}/completeness", get(completeness::completeness))
         .route("/log.json", get(read::log))
         // For machines that watch.
         .route("/metrics", get(read::metrics))

@@ -10,6 +10,7 @@ pub mod read;
 pub mod entry;
 pub mod proof;
 pub mod cose_receipt;
+pub mod completeness;
 pub mod bracket;
 pub mod attachments;
 pub mod pages;

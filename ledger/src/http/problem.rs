@@ -97,6 +97,7 @@ impl From<Refusal> for Problem {
         let detail = refusal.to_string();
         match refusal {
             Refusal::NotAStatement(_) => Problem::new(StatusCode::BAD_REQUEST, "not a statement", detail),
+            Refusal::Register => Problem::new(StatusCode::FORBIDDEN, "not yours to sign", detail),
             Refusal::UnknownRun { .. } => Problem::new(StatusCode::CONFLICT, "unknown run", detail),
             Refusal::AlreadyPredicted { .. } => {
                 Problem::new(StatusCode::CONFLICT, "already predicted", detail)

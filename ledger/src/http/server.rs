@@ -76,6 +76,11 @@ pub enum ServeError {
         /// What the system said.
         source: io::Error,
     },
+    /// A mistake in the sequencer. What it acknowledged is on disk.
+    #[error(
+        "the sequencer stopped by a panic, told above; the next start goes on from what was acknowledged"
+    )]
+    SequencerPanicked,
     /// No threads.
     #[error("cannot start threads: {0}")]
     Threads(#[source] io::Error),
@@ -216,9 +221,9 @@ impl Running {
 
     fn ended(self) -> Result<(), ServeError> {
         // The accept task ends first; with it goes the last way into the pool, and so the sequencer ends.
-        let result = self.sequencer.join().expect("ledger: the sequencer does not panic");
+        let result = self.sequencer.join();
         self.runtime.shutdown_timeout(Duration::from_secs(1));
-        Ok(result?)
+        Ok(result.map_err(|_| ServeError::SequencerPanicked)??)
     }
 }
 

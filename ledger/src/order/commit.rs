@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use schemas::register::Register;
+use schemas::statement::Statement;
 use tlog::checkpoint::Checkpoint;
 use tlog::edge::{NotAtTheEdge, RightEdge};
 use tlog::hash::{Hash, leaf_hash};
@@ -17,6 +19,7 @@ use crate::disk::lock::Lock;
 use crate::disk::store::{Edge, Store, encode_bundle};
 use crate::disk::sync::{FileDigest, Unsynced, digest_of};
 use crate::error::LogError;
+use crate::order::registers::sign;
 
 /// Most entries in one commit.
 pub const COMMIT_ENTRIES_MAX: usize = 1024;
@@ -92,6 +95,11 @@ impl Committer {
     /// Size of the log.
     pub fn size(&self) -> TreeSize {
         self.edge.tree.size()
+    }
+
+    /// A register, signed, as the entry that it becomes.
+    pub fn register(&self, register: Register) -> (Vec<u8>, Statement) {
+        sign(register, &self.key).expect("ledger: a register of this log's own is a statement")
     }
 
     /// Adds entries to the log. After `Ok` they are durable and covered by the published checkpoint returned.

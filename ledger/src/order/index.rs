@@ -2,18 +2,22 @@
 //!
 //! It is derived: at the start it is brought up to date from the entries, or made anew. Losing it loses nothing.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::path::Path;
 
 use schemas::digest::{EntryDigest, RunId};
 use schemas::key::PublicKey;
+use schemas::register::{PredictionLeaf, Register};
 use schemas::run::Steps;
 use schemas::statement::{Payload, Statement};
 
 use crate::error::LogError;
-use crate::order::rows::{Ask, Changing, Rows, Table, Way};
+use crate::order::registers::RunLists;
+use crate::order::rows::{Ask, Changing, Rows, Table, Visit, Way};
 
 /// Which tables there are. An index of another version is made anew.
-const VERSION: u64 = 3;
+const VERSION: u64 = 4;
 /// Bytes of a digest that are in a key. What is found by them is compared whole.
 const PREFIX_BYTES: usize = 8;
 
@@ -149,7 +153,7 @@ impl Index {
     /// Starts a change; there is one at a time. A change that is dropped has not happened.
     pub fn begin(&self) -> Result<Change<'_>, LogError> {
         let rows = self.rows.begin()?;
-        Ok(Change { rows })
+        Ok(Change { rows, lists: RefCell::default() })
     }
 
     /// Takes away what was changed since the last time, to be merged into the file. Not while that is being done, nor
@@ -211,10 +215,16 @@ impl Index {
 
     /// The first `count` entries of a run, in log order.
     pub fn of_run(&self, run: RunId, count: usize) -> Result<Vec<Indexed>, LogError> {
+        self.of_run_from(run, 0, count)
+    }
+
+    /// The first `count` entries of a run from leaf index `from` on, in log order.
+    fn of_run_from(&self, run: RunId, from: u64, count: usize) -> Result<Vec<Indexed>, LogError> {
         let mut found = Vec::new();
         let rows = self.rows.read()?;
-        scan_run(&rows, run, &mut |index, facts| {
+        scan_run(&rows, run, from, &mut |index, facts| {
             if found.len() < count {
+                let index = number(index);
                 found.extend(EntryFacts::decode(facts).map(|facts| Indexed { index, facts }));
             }
             Ok(found.len() < count)
@@ -223,14 +233,104 @@ impl Index {
     }
 }
 
+/// Rows that are read in one go. Changes wait for a reader, so a long list is read in parts.
+const PART_ROWS: usize = 500;
+
+/// What is kept for registers.
+impl Index {
+    /// Leaf index of a run's newest register below `before`.
+    pub fn newest_register(&self, run: RunId, before: u64) -> Result<Option<u64>, LogError> {
+        let newest = read_lists(&self.rows.read()?, run)?.newest();
+        if newest.is_none_or(|index| index < before) {
+            return Ok(newest);
+        }
+        // The index may be ahead of what is published, by one commit.
+        let mut newest = None;
+        self.each_of_run(run, before, |entry| {
+            if entry.facts.kind == Kind::Register {
+                newest = Some(entry.index);
+            }
+        })?;
+        Ok(newest)
+    }
+
+    /// Shows every entry of a run below `before`, in log order.
+    pub fn each_of_run(
+        &self,
+        run: RunId,
+        before: u64,
+        mut visit: impl FnMut(Indexed),
+    ) -> Result<(), LogError> {
+        let mut from = 0;
+        loop {
+            let part = self.of_run_from(run, from, PART_ROWS)?;
+            let Some(last) = part.last().map(|entry| entry.index) else { return Ok(()) };
+            part.into_iter().filter(|entry| entry.index < before).for_each(&mut visit);
+            if last >= before {
+                return Ok(());
+            }
+            from = last + 1;
+        }
+    }
+
+    /// The predictions of a run below `before`, by leaf index; no more than `count` and a few.
+    pub fn predictions(
+        &self,
+        run: RunId,
+        before: u64,
+        count: usize,
+    ) -> Result<Vec<PredictionLeaf>, LogError> {
+        let mut leaves = Vec::new();
+        let mut from = [&run.0[..], &[0; 40]].concat();
+        let to = [&run.0[..], &[0xff; 40]].concat();
+        let mut more = true;
+        while more && leaves.len() <= count {
+            more = false;
+            let mut read = 0;
+            let rows = self.rows.read()?;
+            rows.scan(Table::Predictions, (&from.clone(), &to), Way::Up, &mut |key, value| {
+                if read == PART_ROWS {
+                    from = key.to_vec();
+                    more = true;
+                    return Ok(false);
+                }
+                read += 1;
+                let (end, index) = value.split_at_checked(8).unwrap_or_default();
+                let facts = rows.get(Table::Facts, index)?.and_then(|facts| EntryFacts::decode(&facts));
+                let steps = Steps { first: number(&key[64..]), end: number(end) };
+                let index = number(index);
+                if let Some(EntryFacts { digest, signer: Some(signer), .. }) =
+                    facts.filter(|_| index < before)
+                {
+                    leaves.push(PredictionLeaf { index, signer, steps, entry: digest });
+                }
+                Ok(true)
+            })?;
+        }
+        leaves.sort_unstable_by_key(|leaf| leaf.index);
+        Ok(leaves)
+    }
+}
+
+fn read_lists(rows: &dyn Ask, run: RunId) -> Result<RunLists, LogError> {
+    let Some(row) = rows.get(Table::RunLists, &run.0)? else { return Ok(RunLists::default()) };
+    let damaged = || redb::Error::Corrupted(format!("the lists of run {run}"));
+    RunLists::decode(&row).ok_or_else(|| LogError::Index(damaged()))
+}
+
 /// A change of the index that becomes visible all at once.
 pub struct Change<'a> {
     rows: Changing<'a>,
+    /// Lists of the runs that this change is about.
+    lists: RefCell<HashMap<RunId, RunLists>>,
 }
 
 impl Change<'_> {
     /// Makes the change visible to readers.
     pub fn finish(self) {
+        for (run, lists) in self.lists.take() {
+            self.rows.put(Table::RunLists, &run.0, &lists.encode());
+        }
         self.rows.finish();
     }
 
@@ -248,8 +348,8 @@ impl Change<'_> {
     pub fn find_run(&self, run: RunId) -> Result<Option<u64>, LogError> {
         let mut first = None;
         // Nothing of a run is admitted before its statement.
-        scan_run(&self.rows, run, &mut |index, _| {
-            first = Some(index);
+        scan_run(&self.rows, run, 0, &mut |index, _| {
+            first = Some(number(index));
             Ok(false)
         })?;
         Ok(first)
@@ -280,6 +380,23 @@ impl Change<'_> {
         Ok(found.map(|index| number(&index)))
     }
 
+    /// The register of a run that would come next, at `index`, this change included.
+    pub fn next_register(&self, run: RunId, index: u64) -> Result<Register, LogError> {
+        self.with_lists(run, |lists| lists.register(run, index))
+    }
+
+    /// The lists of a run, read once for each change.
+    fn with_lists<T>(&self, run: RunId, work: impl FnOnce(&mut RunLists) -> T) -> Result<T, LogError> {
+        let mut known = self.lists.borrow_mut();
+        if let Some(lists) = known.get_mut(&run) {
+            return Ok(work(lists));
+        }
+        let mut lists = read_lists(&self.rows, run)?;
+        let result = work(&mut lists);
+        known.insert(run, lists);
+        Ok(result)
+    }
+
     /// Adds the next entry.
     pub fn insert(&self, index: u64, facts: EntryFacts, payload: Option<&Payload>) -> Result<(), LogError> {
         assert_eq!(self.size()?, index, "ledger: index entries are added in log order");
@@ -292,6 +409,7 @@ impl Change<'_> {
             return Ok(());
         };
         let signer = facts.signer.expect("ledger: a statement has a signer");
+        self.with_lists(run, |lists| lists.push(index, facts.digest, signer, payload))?;
         match payload {
             Payload::Run(_) if self.find_run(run)?.is_none() => put(Table::RunOrder, &number, &run.0),
             Payload::Prediction(prediction) => {
@@ -339,17 +457,14 @@ fn find(rows: &dyn Ask, digest: EntryDigest) -> Result<Option<u64>, LogError> {
     Ok(found)
 }
 
-/// Shows the index and facts of a run's entries, in log order, until `visit` answers false.
-fn scan_run(
-    rows: &dyn Ask,
-    run: RunId,
-    visit: &mut dyn FnMut(u64, &[u8]) -> Result<bool, LogError>,
-) -> Result<(), LogError> {
-    let (from, to) = prefix_range(&run.0);
+/// Shows the index and facts of a run's entries from leaf index `first` on, in log order, until `visit` answers false.
+fn scan_run(rows: &dyn Ask, run: RunId, first: u64, visit: Visit<'_>) -> Result<(), LogError> {
+    let (mut from, to) = prefix_range(&run.0);
+    from[PREFIX_BYTES..].copy_from_slice(&first.to_be_bytes());
     rows.scan(Table::Runs, (&from, &to), Way::Up, &mut |key, _| {
         let index = &key[PREFIX_BYTES..];
         match rows.get(Table::Facts, index)? {
-            Some(facts) if facts.get(33..65) == Some(&run.0[..]) => visit(number(index), &facts),
+            Some(facts) if facts.get(33..65) == Some(&run.0[..]) => visit(index, &facts),
             _ => Ok(true),
         }
     })

@@ -14,6 +14,7 @@ use tlog::note::{SigningKey, Verifier as _};
 use tlog::tile::{TILE_WIDTH, Tile, TileKind, decode_hashes, tile_in_tree};
 use tlog::tree::{TreeHead, TreeSize};
 
+use crate::disk::durable::{ensure_folder, sync_folder};
 use crate::disk::folder::check_lock;
 use crate::disk::history::History;
 use crate::disk::journal::{Journal, Record};
@@ -28,6 +29,12 @@ impl Committer {
         let lock = Lock::new(lock_folder, store.files.clone());
         let journal = Journal::new(store.path("journal"), store.files.clone());
         let history = History::open(store.base(), store.files.clone())?;
+        // Whoever made or renamed something here may have been killed before it was durable; it is built on from now on.
+        for folder in
+            [store.path("journal"), store.path("history"), store.base().to_owned(), lock_folder.to_owned()]
+        {
+            ensure_folder(&folder).and_then(|()| sync_folder(&folder)).map_err(LogError::io(folder))?;
+        }
         let mut committer = Committer {
             store,
             key,

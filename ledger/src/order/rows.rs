@@ -38,12 +38,14 @@ pub enum Table {
     Predictions,
     /// Prediction's entry and signer to the leaf index of that signer's first opening of it.
     Openings,
+    /// Run to what is kept of it for registers.
+    RunLists,
 }
 
 type Definition = TableDefinition<'static, &'static [u8], &'static [u8]>;
 type OpenTable = ReadOnlyTable<&'static [u8], &'static [u8]>;
 
-const TABLES: [Definition; 7] = [
+const TABLES: [Definition; 8] = [
     TableDefinition::new("meta"),
     TableDefinition::new("facts"),
     TableDefinition::new("digests"),
@@ -51,6 +53,7 @@ const TABLES: [Definition; 7] = [
     TableDefinition::new("run_order"),
     TableDefinition::new("predictions"),
     TableDefinition::new("openings"),
+    TableDefinition::new("run_lists"),
 ];
 
 /// A row: key and value.
@@ -191,19 +194,16 @@ pub struct Changing<'a> {
     pending: RefCell<Layer>,
 }
 
+/// Looks at a row, and says whether to go on.
+pub type Visit<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> Result<bool, LogError>;
+
 /// What rows can be asked.
 pub trait Ask {
     /// The value of a key.
     fn get(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>, LogError>;
 
     /// The rows from one key up to, not including, another, until `visit` has seen enough and answers false.
-    fn scan(
-        &self,
-        table: Table,
-        range: (&[u8], &[u8]),
-        way: Way,
-        visit: &mut dyn FnMut(&[u8], &[u8]) -> Result<bool, LogError>,
-    ) -> Result<(), LogError>;
+    fn scan(&self, table: Table, range: (&[u8], &[u8]), way: Way, visit: Visit<'_>) -> Result<(), LogError>;
 }
 
 impl Ask for Reader<'_> {
@@ -211,13 +211,7 @@ impl Ask for Reader<'_> {
         get(&[Some(&self.young), self.old.as_deref()], &self.tables, table, key)
     }
 
-    fn scan(
-        &self,
-        table: Table,
-        range: (&[u8], &[u8]),
-        way: Way,
-        visit: &mut dyn FnMut(&[u8], &[u8]) -> Result<bool, LogError>,
-    ) -> Result<(), LogError> {
+    fn scan(&self, table: Table, range: (&[u8], &[u8]), way: Way, visit: Visit<'_>) -> Result<(), LogError> {
         let layers = [Some(&*self.young), self.old.as_deref()];
         scan(&layers, &self.tables, table, range, way, visit)
     }
@@ -229,13 +223,7 @@ impl Ask for Changing<'_> {
         get(&[Some(&pending), Some(&young), self.old.as_deref()], &self.tables, table, key)
     }
 
-    fn scan(
-        &self,
-        table: Table,
-        range: (&[u8], &[u8]),
-        way: Way,
-        visit: &mut dyn FnMut(&[u8], &[u8]) -> Result<bool, LogError>,
-    ) -> Result<(), LogError> {
+    fn scan(&self, table: Table, range: (&[u8], &[u8]), way: Way, visit: Visit<'_>) -> Result<(), LogError> {
         let (pending, young) = (self.pending.borrow(), self.rows.young());
         let layers = [Some(&*pending), Some(&young), self.old.as_deref()];
         scan(&layers, &self.tables, table, range, way, visit)
@@ -279,7 +267,7 @@ fn scan(
     table: Table,
     (from, to): (&[u8], &[u8]),
     way: Way,
-    visit: &mut dyn FnMut(&[u8], &[u8]) -> Result<bool, LogError>,
+    visit: Visit<'_>,
 ) -> Result<(), LogError> {
     if from >= to {
         return Ok(());

@@ -16,9 +16,12 @@ use crate::order::commit::{
     COMMIT_BYTES_MAX, COMMIT_ENTRIES_MAX, CommitError, Committed, Committer, SignedHead,
 };
 use crate::order::index::{Change, EntryFacts, Index};
+use crate::order::registers::calls_for_register;
 
 /// Most submissions that may wait.
 pub const POOL_ENTRIES_MAX: usize = 2048;
+/// Most submissions in a group: each may call for a register in the same commit.
+const GROUP_ENTRIES_MAX: usize = COMMIT_ENTRIES_MAX / 2;
 /// Most bytes of submissions that may wait.
 pub const POOL_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// How long the first submission of a group waits for others.
@@ -189,7 +192,7 @@ impl Sequencer {
         let deadline = first.since + POOL_DELAY;
         let mut bytes = first.bytes.len();
         let mut group = vec![first];
-        while group.len() < COMMIT_ENTRIES_MAX && bytes < COMMIT_BYTES_MAX {
+        while group.len() < GROUP_ENTRIES_MAX && bytes < COMMIT_BYTES_MAX {
             match self.waiting.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
                 Ok(waiting) => {
                     bytes += waiting.bytes.len();
@@ -228,12 +231,23 @@ impl Sequencer {
         let size = self.committer.size().0;
         let mut entries = Vec::new();
         let mut decided = Vec::new();
+        let mut runs = Vec::new();
         for waiting in group {
             let outcome = place(&change, &waiting.statement, size + entries.len() as u64)?;
             if let Ok(Sequenced { repeated: false, .. }) = outcome {
                 entries.push(waiting.bytes);
+                let run = waiting.statement.payload.run();
+                if calls_for_register(&waiting.statement.payload) && !runs.contains(&run) {
+                    runs.push(run);
+                }
             }
             decided.push((waiting.answer, outcome));
+        }
+        for run in runs {
+            let index = size + entries.len() as u64;
+            let (bytes, register) = self.committer.register(change.next_register(run, index)?);
+            change.insert(index, EntryFacts::of(&register), Some(&register.payload))?;
+            entries.push(bytes);
         }
         let mut committed = None;
         let mut lost = None;

@@ -144,11 +144,13 @@ impl Asker {
                     self.counters().size.set(size.0);
                     return Ok(Some(line));
                 }
+                // By earlier versions of its page a witness said so of another root for the same size.
+                StatusCode::CONFLICT if answer.content_type.as_deref() != Some(SIZE_TYPE) => {
+                    return Err(Trouble::Inconsistent { old, size });
+                }
                 StatusCode::CONFLICT => {
-                    let is_size = answer.content_type.as_deref() == Some(SIZE_TYPE);
-                    let found = parse_size(&answer.body).filter(|found| is_size && *found != old);
-                    let found =
-                        found.ok_or_else(|| Trouble::Lied("status 409 without another size".to_owned()))?;
+                    let found = parse_size(&answer.body);
+                    let found = found.ok_or_else(|| Trouble::Lied("status 409 without a size".to_owned()))?;
                     state.last = found;
                     let published = self.log.published.latest().head.size;
                     if found > published {
@@ -162,7 +164,7 @@ impl Asker {
                 status => return Err(Trouble::Refused { status, body: shortened(&answer.body) }),
             }
         }
-        Err(Trouble::Lied(format!("{ATTEMPTS_MAX} times another size")))
+        Err(Trouble::Lied(format!("status 409 {ATTEMPTS_MAX} times, whatever size it said before")))
     }
 
     async fn prove(&self, old: TreeSize, new: TreeSize) -> Result<ConsistencyProof, Trouble> {
@@ -291,8 +293,12 @@ fn shortened(body: &[u8]) -> String {
     String::from_utf8_lossy(body).trim().chars().filter(|c| !c.is_control()).take(200).collect()
 }
 
-async fn off_thread<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, LogError> + Send + 'static,
-) -> Result<T, LogError> {
-    tokio::task::spawn_blocking(work).await.expect("ledger: reading tiles does not panic")
+/// Runs what waits for the disk off the threads that serve connections.
+pub async fn off_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done,
+        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+        // The server is stopping, and whoever waits for this is about to be dropped.
+        Err(_) => std::future::pending().await,
+    }
 }

@@ -115,3 +115,65 @@ async fn connect(url: &WitnessUrl) -> Result<Open, CallError> {
     });
     Ok(Open { sender, task })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpListener;
+
+    use super::*;
+
+    /// A server that answers each connection in turn with these bytes, as many times as it is asked on it, then closes.
+    fn served(connections: Vec<Vec<Vec<u8>>>) -> WitnessUrl {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let authority = listener.local_addr().unwrap().to_string();
+        std::thread::spawn(move || {
+            for answers in connections {
+                let (mut stream, _) = listener.accept().unwrap();
+                for answer in answers {
+                    // Requests of these tests come in one piece.
+                    if !matches!(stream.read(&mut [0; 4096]), Ok(0) | Err(_)) {
+                        let _ = stream.write_all(&answer);
+                    }
+                }
+            }
+        });
+        WitnessUrl { authority, prefix: "/w".to_owned() }
+    }
+
+    fn call(client: &mut Client, runtime: &tokio::runtime::Runtime) -> Result<Answer, CallError> {
+        runtime.block_on(client.call(Method::POST, "/add-checkpoint", "old 0\n".to_owned()))
+    }
+
+    fn runtime() -> tokio::runtime::Runtime {
+        tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+    }
+
+    #[test]
+    fn a_connection_is_kept_and_replaced_when_it_was_closed() {
+        let answer = |status| format!("HTTP/1.1 {status} x\r\nContent-Length: 2\r\n\r\nok").into_bytes();
+        let first: Vec<Vec<u8>> = [200, 201, 202].map(answer).to_vec();
+        let (mut client, runtime) = (Client::new(served(vec![first, vec![answer(203)]])), runtime());
+        for expected in 200..=203 {
+            let found = call(&mut client, &runtime).unwrap();
+            assert_eq!((found.status.as_u16(), found.body), (expected, b"ok".to_vec()));
+        }
+    }
+
+    #[test]
+    fn a_body_or_head_beyond_its_limit_is_not_read_to_its_end() {
+        let mut longest =
+            format!("HTTP/1.1 200 x\r\nContent-Length: {ANSWER_BYTES_MAX}\r\n\r\n").into_bytes();
+        longest.resize(longest.len() + ANSWER_BYTES_MAX, b'x');
+        let mut longer = b"HTTP/1.1 200 x\r\n\r\n".to_vec();
+        longer.resize(longer.len() + ANSWER_BYTES_MAX + 1, b'x');
+        let mut head = b"HTTP/1.1 200 x\r\nX: ".to_vec();
+        head.resize(head.len() + 2 * HEAD_BYTES_MAX, b'x');
+        let runtime = runtime();
+        let ask = |answer: Vec<u8>| call(&mut Client::new(served(vec![vec![answer, Vec::new()]])), &runtime);
+        assert_eq!(ask(longest).unwrap().body.len(), ANSWER_BYTES_MAX);
+        // The server does not close these connections: they end because enough has been read.
+        assert!(matches!(ask(longer), Err(CallError::Body)));
+        assert!(matches!(ask(head), Err(CallError::Http(_))));
+    }
+}

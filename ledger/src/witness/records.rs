@@ -1,12 +1,13 @@
 //! What a witness cosigned last, for each origin: one file, replaced durably before the cosignature is given out.
 //!
-//! `logs/<sha256 of the origin>` holds `sha256 `, the digest of what follows, a line feed, and the checkpoint's note: its
-//! text, the log's verified signature lines, and this witness's cosignature. Lines of unknown keys are never stored. A
-//! file of another digest, or that does not open under the witness's own key, is damaged: it is told, never overwritten,
-//! and nothing is cosigned for that origin; the others go on.
+//! `logs/<sha256 of the origin>` holds `sha256 `, the digest of what follows, a line feed, and the checkpoint's note:
+//! its text, the log's verified signature lines, and this witness's cosignature. Lines of unknown keys are never
+//! stored. A file of another digest, or that does not open under the witness's own key, is damaged: it is told, never
+//! overwritten, and nothing is cosigned for that origin; the others go on.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -51,6 +52,8 @@ struct Slot {
     /// Held from before the last record is looked at until the next one is durable.
     writing: Mutex<()>,
     last: RwLock<Last>,
+    /// Whether proof of a fork has been told: whoever has it could send it over and over.
+    told: AtomicBool,
 }
 
 #[derive(Clone)]
@@ -106,7 +109,8 @@ impl Records {
                 let error = WitnessError::RecordDamaged { path: path.clone(), reason: reason.clone() };
                 tracing::error!("nothing is cosigned for its origin: {error}");
             }
-            slots.insert(name, Slot { path, keys, writing: Mutex::new(()), last: RwLock::new(last) });
+            let (last, told) = (RwLock::new(last), AtomicBool::new(false));
+            slots.insert(name, Slot { path, keys, writing: Mutex::new(()), last, told });
         }
         Ok(Records { key, files, clock, slots })
     }
@@ -133,7 +137,14 @@ impl Records {
         let _writing = slot.writing.lock().unwrap_or_else(PoisonError::into_inner);
         let last = slot.latest().map_err(NotCosigned::Failed)?;
         let head = last.as_ref().map(|record| record.checkpoint.head);
-        let accepted = decide(request, &slot.keys, head).map_err(NotCosigned::Refused)?;
+        let accepted = decide(request, &slot.keys, head).map_err(|refusal| {
+            if let (Refusal::Inconsistent { size, .. }, Some(last)) = (&refusal, &last)
+                && *size == last.checkpoint.head.size
+            {
+                slot.tell_of_fork(&last.note, &request.checkpoint);
+            }
+            NotCosigned::Refused(refusal)
+        })?;
 
         // A cosignature says that at its time nothing larger had been seen, so times must not go back.
         let now_s = (self.clock)();
@@ -145,8 +156,8 @@ impl Records {
         let note = format!("{text}\n{signatures}{}", self.key.cosign(&text, now_s));
         let record = Arc::new(Record { checkpoint: accepted.checkpoint, time_s: now_s, note });
 
-        // POINT OF NO RETURN: once the record is replaced the checkpoint counts as cosigned, whether anybody hears of it
-        // or not. A crash before leaves the old record, a crash after the new one; both are ones to go on from.
+        // POINT OF NO RETURN: once the record is replaced the checkpoint counts as cosigned, whether anybody hears of
+        // it or not. A crash before leaves the old record, a crash after the new one; both are ones to go on from.
         self.store(slot, record.clone()).map_err(NotCosigned::Failed)?;
         Ok(record)
     }
@@ -177,6 +188,13 @@ impl Slot {
             Last::Cosigned(record) => Ok(Some(record)),
             Last::Damaged(reason) => Err(WitnessError::RecordDamaged { path: self.path.clone(), reason }),
             Last::Unknown => Err(WitnessError::RecordUnknown { path: self.path.clone() }),
+        }
+    }
+
+    /// Two checkpoints of one size, both signed by the log: nobody needs to be believed that it has forked.
+    fn tell_of_fork(&self, ours: &str, theirs: &str) {
+        if !self.told.swap(true, Ordering::Relaxed) {
+            tracing::error!("A LOG HAS FORKED: it has signed both {ours:?} and {theirs:?}");
         }
     }
 

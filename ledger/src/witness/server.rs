@@ -163,20 +163,16 @@ async fn add_checkpoint(
             let headers = [(header::CONTENT_TYPE, TEXT), (header::CACHE_CONTROL, "no-store")];
             Ok((headers, record.cosignature_line().to_owned()).into_response())
         }
-        Err(NotCosigned::Refused(refusal)) => refused(&request, refusal),
+        Err(NotCosigned::Refused(refusal)) => refused(refusal),
         Err(NotCosigned::Failed(error)) => Err(failed(&error)),
     })
     .await
 }
 
-fn refused(request: &AddCheckpoint, refusal: Refusal) -> Result<Response, Problem> {
+fn refused(refusal: Refusal) -> Result<Response, Problem> {
     if let Refusal::Conflict { expected, .. } = refusal {
         let headers = [(header::CONTENT_TYPE, SIZE_TYPE), (header::CACHE_CONTROL, "no-store")];
         return Ok((StatusCode::CONFLICT, headers, format_size(expected)).into_response());
-    }
-    if let Refusal::Inconsistent { .. } = refusal {
-        // Signed by the log, so it may be proof that the log has forked: it is for people to look at.
-        tracing::warn!("not cosigned: {refusal}; the request was {:?}", request.format());
     }
     let status = StatusCode::from_u16(refusal.status()).expect("ledger: a refusal has a status");
     let title = match status {

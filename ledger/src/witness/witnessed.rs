@@ -58,3 +58,26 @@ impl Witnessed {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = Standing::Forked;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_later_checkpoint_replaces_an_earlier_one_and_nothing_a_fork() {
+        let witnessed = Witnessed::default();
+        let sizes = || [1, 2, 3].map(|size| witnessed.of_size(TreeSize(size)).map(|note| note.to_string()));
+        witnessed.add(TreeSize(2), "two");
+        witnessed.add(TreeSize(1), "one");
+        witnessed.add(TreeSize(2), "again");
+        assert_eq!(sizes(), [None, Some("two".to_owned()), None]);
+        witnessed.add(TreeSize(3), "three");
+        assert_eq!(sizes(), [None, None, Some("three".to_owned())]);
+        witnessed.forget();
+        witnessed.add(TreeSize(1), "one");
+        assert_eq!(sizes(), [Some("one".to_owned()), None, None]);
+        witnessed.fork();
+        witnessed.add(TreeSize(3), "three");
+        assert_eq!(sizes(), [None, None, None]);
+    }
+}

@@ -230,6 +230,11 @@ pub fn submit_for_receipt(address: SocketAddr, statement: &[u8]) -> Answer {
     request(address, "POST", "/entries", headers, statement).unwrap()
 }
 
+pub fn copy_folder(from: &Path, to: &Path) {
+    let copied = Command::new("cp").arg("-a").arg(from).arg(to).status().unwrap();
+    assert!(copied.success());
+}
+
 pub const ORIGIN: &str = "example.com/ledger-test";
 
 pub fn options(data: &Path) -> Options {
@@ -258,9 +263,13 @@ pub struct Process {
 
 impl Process {
     pub fn start(data: &Path) -> Process {
+        Process::start_with(data, Stdio::null())
+    }
+
+    pub fn start_with(data: &Path, stderr: Stdio) -> Process {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ledger"));
         command.args(["serve", "--listen", "0", "--origin", ORIGIN, "--data"]).arg(data);
-        Process::of(command.stderr(Stdio::null()))
+        Process::of(command.stderr(stderr))
     }
 
     /// Starts a command that serves, and waits until it does.

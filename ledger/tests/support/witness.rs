@@ -20,6 +20,9 @@ use tlog::witness::AddCheckpoint;
 
 use super::{Answer, request};
 
+/// Entries of a [`Tree`].
+pub const LEAVES: u64 = 4000;
+
 /// A log without a server: a key, and a tree that has every size at once.
 pub struct Tree {
     pub key: SigningKey,
@@ -30,7 +33,7 @@ impl Tree {
     /// A log of that name whose entries are made of a word; another word is another history.
     pub fn new(origin: &str, word: &str) -> Tree {
         let mut tree = StoredHashes::new();
-        for index in 0..64 {
+        for index in 0..LEAVES {
             tree.push(leaf_hash(format!("{word} {index}").as_bytes()));
         }
         let seed = Sha256::digest(origin).into();

@@ -1,4 +1,4 @@
-//! A policy with two witnesses, a request, an answer and a cosigned checkpoint in their plainest form, for fixtures only.
+//! A policy with two witnesses, a request, an answer and a cosigned checkpoint in their plainest form, for fixtures.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
