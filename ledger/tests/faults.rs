@@ -61,8 +61,8 @@ fn whole_log(folder: &Path, size: u64, before: &[Arc<SignedHead>], what: &str) -
     head
 }
 
-/// Files whose operation number `at` fails, counted from when `count` is set to 0; after a crash all that follow do. Where
-/// room has run out only what needs room counts.
+/// Files whose operation number `at` fails, counted from when `count` is set to 0; after a crash all that follow do.
+/// Where room has run out only what needs room counts.
 fn failing_at(at: usize, fault: Fault, crash: bool, count: Arc<AtomicUsize>) -> Files {
     Files::with_faults(Box::new(move |operation, _| {
         let needs_room = matches!(operation, Operation::Open | Operation::Write | Operation::Replace);
@@ -77,8 +77,8 @@ fn failing_at(at: usize, fault: Fault, crash: bool, count: Arc<AtomicUsize>) -> 
     }))
 }
 
-/// One row: a log of `before` entries, a fault at operation `at` of a commit of `more` and the sync after it. Whether the
-/// fault struck.
+/// One row: a log of `before` entries, a fault at operation `at` of a commit of `more` and the sync after it. Whether
+/// the fault struck.
 fn row(before: u64, more: u64, at: usize, fault: Fault, crash: bool) -> bool {
     let what = format!("{before} entries and {more} more, operation {at} fails {fault:?}, crash {crash}");
     let folder = tempfile::tempdir().unwrap();

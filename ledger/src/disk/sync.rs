@@ -1,9 +1,9 @@
-//! The sync: what commits have written since the last one is made durable, read back and compared, and only then does the
-//! journal forget these commits.
+//! The sync: what commits have written since the last one is made durable, read back and compared, and only then does
+//! the journal forget these commits.
 //!
 //! A commit itself waits for two files only, the journal and the lock. Its tiles are written without waiting, and the
-//! partial ones not at all: they are in memory, and come to their places here. So the folder holds a whole tree, that of
-//! its `checkpoint`, at every moment, and a start has to repair no more than the commits since the last sync.
+//! partial ones not at all: they are in memory, and come to their places here. So the folder holds a whole tree, that
+//! of its `checkpoint`, at every moment, and a start has to repair no more than the commits since the last sync.
 
 use std::collections::BTreeSet;
 use std::fs;

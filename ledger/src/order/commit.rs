@@ -127,16 +127,16 @@ impl Committer {
         // whether it was, so the server stops and the next start reads which of the two it is.
         self.lock.replace(previous.as_deref(), &signed.note).map_err(CommitError::Unknown)?;
 
-        // A crash or failure from here on is repaired at the next start, which calls these same functions for each record
-        // of the journal that was promised.
+        // A crash or failure from here on is repaired at the next start, which calls these same functions for each
+        // record of the journal that was promised.
         let tree = self.publish(grown).map_err(CommitError::Unknown)?;
         self.history.add_published(signed.head.size, &signed.note).map_err(CommitError::Unknown)?;
         self.signed = Some(signed.clone());
         Ok(Committed { signed, grown: tree })
     }
 
-    /// The tree grown by a record, and the tiles that become full. It is computed in two ways, by growing the nodes of the
-    /// right edge and from the rows that the tiles will hold, which must also still contain the old tree.
+    /// The tree grown by a record, and the tiles that become full. It is computed in two ways, by growing the nodes of
+    /// the right edge and from the rows that the tiles will hold, which must also still contain the old tree.
     pub(super) fn grow(&self, record: &Record) -> Result<Grown, LogError> {
         let old = self.edge.tree.head();
         let leaves: Vec<Hash> = record.entries.iter().map(|entry| leaf_hash(entry)).collect();

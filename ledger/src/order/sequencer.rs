@@ -181,8 +181,8 @@ impl Sequencer {
         self.index.sync()
     }
 
-    /// The next group: the first to come, and those that follow within a few milliseconds. Empty when it is time to look
-    /// after the disk.
+    /// The next group: the first to come, and those that follow within a few milliseconds. Empty when it is time to
+    /// look after the disk.
     fn gather(&self) -> Option<Vec<Waiting>> {
         let first = match self.waiting.recv_timeout(SYNC_DELAY) {
             Ok(first) => first,
