@@ -264,6 +264,15 @@ impl Committer {
     }
 }
 
+impl Drop for Committer {
+    fn drop(&mut self) {
+        // Whoever opens the folder next must find nobody at work in it. How the sync ended, the next start finds out.
+        if let Some(syncing) = self.syncing.take() {
+            let _ = syncing.join();
+        }
+    }
+}
+
 /// A tree that has grown and is not yet promised.
 #[derive(Debug)]
 pub struct Grown {
