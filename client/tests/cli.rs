@@ -4,7 +4,8 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Output};
 
-const COMMANDS: [&str; 6] = ["keygen", "submit", "challenge", "reconcile", "verify", "show"];
+const COMMANDS: [&str; 8] =
+    ["keygen", "submit", "challenge", "reconcile", "verify", "show", "completeness", "monitor"];
 
 fn client(folder: &Path, arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_client")).current_dir(folder).args(arguments).output().unwrap()
