@@ -353,6 +353,38 @@ fn the_command_names_what_is_wrong_in_lines_and_in_json_and_changes_nothing() {
 }
 
 #[test]
+fn after_a_crash_the_journal_is_named_and_an_old_copy_is_told_from_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let (data, old) = (folder.path().join("log"), folder.path().join("old"));
+    let mut server = Process::start(&data);
+    assert_eq!(submit(server.address, &run_statement(0)).status, 201);
+    assert_eq!(server.terminate(), Some(0));
+    let copied = Command::new("cp").arg("-a").arg(&data).arg(&old).status().unwrap();
+    assert!(copied.success());
+    server = Process::start(&data);
+    for number in 1..4 {
+        assert_eq!(submit(server.address, &run_statement(number)).status, 201);
+    }
+    server.kill();
+    let (data, old) = (data.to_str().unwrap(), old.to_str().unwrap());
+    let before = files(folder.path());
+    let output = fsck(&[data]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    let said = text(&output.stderr);
+    assert!(said.contains("the log promised size 5 and the folder is synced to size 2"), "{said}");
+    assert!(said.contains("ledger: hint: the journal has the rest: run `ledger serve` once"), "{said}");
+    assert_eq!(files(folder.path()), before);
+    // The old copy has no journal that leads to what was promised.
+    let lock = folder.path().join("log.lock");
+    let output = fsck(&[old, "--lock", lock.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(text(&output.stderr).contains("the folder holds a log of size 2, expected size 5"), "{output:?}");
+    assert_eq!(Process::start(Path::new(data)).terminate(), Some(0));
+    let output = fsck(&[data]);
+    assert!(output.status.success() && text(&output.stdout).starts_with("size: 5\n"), "{output:?}");
+}
+
+#[test]
 fn a_copy_of_a_logs_static_files_is_checked_with_its_key() {
     let folder = tempfile::tempdir().unwrap();
     let place = folder.path().to_str().unwrap();
