@@ -56,7 +56,7 @@ pub enum Command {
     Serve(Serve),
     /// Hash a whole log again, compare it with what was last signed, and name the bytes that are wrong.
     #[command(
-        after_help = "Examples:\n  ledger fsck ./log\n  ledger fsck http://127.0.0.1:7180 --log-key example.com/log+4516a1da+ARGk..."
+        after_help = "Examples:\n  ledger fsck ./log\n  ledger fsck http://127.0.0.1:7180 --log-key example.com/log+45..."
     )]
     Fsck(Fsck),
     /// Cosign the checkpoints of other people's logs, as a C2SP witness; the first start makes the witness's key.
