@@ -1,4 +1,4 @@
-//! SIGTERM with submissions under way: what has begun to come is taken in, proven and answered, and is there afterwards.
+//! SIGTERM with submissions under way: what has begun to come is taken in, proven and answered, and is there later.
 
 mod support;
 
