@@ -2,10 +2,10 @@
 # Installs what the build and the tests need and the machine lacks, with the system's package manager, and says what.
 # Safe to run twice: what is there already is left alone.
 #
-# usage: tools/setup.sh build|test|torch|aarch64
+# usage: tools/setup.sh build|test|torch|aarch64|wasm
 set -euo pipefail
 
-purpose=${1:?usage: tools/setup.sh build|test|torch|aarch64}
+purpose=${1:?usage: tools/setup.sh build|test|torch|aarch64|wasm}
 
 as_root() {
     if [ "$(id -u)" = 0 ]; then "$@"; elif command -v sudo >/dev/null; then sudo "$@"; else
@@ -120,11 +120,11 @@ if [[ $purpose == test || $purpose == torch ]] && ! cargo nextest --version >/de
     cargo install --locked --quiet cargo-nextest
 fi
 
+there() { dpkg-query -W -f '${Status}\n' "$@" 2>/dev/null | grep -c '^install ok installed'; }
 if [ "$purpose" = aarch64 ]; then
     # A compiler with the standard library of another machine, its linker and C library, and what runs the result. The
     # library is Debian's, and belongs to Debian's compiler.
     packages="rustc-web cargo-web libstd-rust-web-dev:arm64 gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user"
-    there() { dpkg-query -W -f '${Status}\n' "$@" 2>/dev/null | grep -c '^install ok installed'; }
     if ! command -v apt-get >/dev/null || [ "$(dpkg --print-architecture)" != amd64 ]; then
         echo "setup: error: programs for AArch64 are built with Debian's packages on x86-64; wanted: $packages" >&2
         exit 2
@@ -134,5 +134,20 @@ if [ "$purpose" = aarch64 ]; then
         dpkg --print-foreign-architectures | grep -qx arm64 || as_root dpkg --add-architecture arm64
         updated=no
         install "a compiler for AArch64" "--no-remove $packages"
+    fi
+fi
+
+if [ "$purpose" = wasm ]; then
+    command -v node >/dev/null || install node nodejs
+    # A toolchain of rustup's may have the standard library for WebAssembly. Otherwise Debian's compiler, which comes with the
+    # library's source, builds it; its linker knows WebAssembly.
+    packages="rustc-web cargo-web rust-web-src lld-22"
+    if [ ! -d "$(rustc --print sysroot)/lib/rustlib/wasm32-unknown-unknown" ]; then
+        if ! command -v apt-get >/dev/null; then
+            echo "setup: error: the standard library for WebAssembly is missing: rustup target add wasm32-unknown-unknown" >&2
+            exit 2
+        fi
+        [ "$(there $packages)" = "$(wc -w <<<"$packages")" ] ||
+            install "a compiler for WebAssembly" "--no-remove $packages"
     fi
 fi

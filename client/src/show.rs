@@ -149,7 +149,7 @@ fn entry_json(entry: &ProvenEntry) -> Value {
             "architecture": receipt.facts.architecture,
             "driver": receipt.facts.driver,
         }),
-        Payload::Verdict(verdict) => account::to_json(verdict),
+        Payload::Verdict(verdict) => verify::json::verdict(verdict),
         Payload::Register(register) => json!({
             "run": register.run.to_string(),
             "size": register.size,

@@ -9,6 +9,7 @@ pub mod metrics;
 pub mod disk;
 pub mod order;
 pub mod log;
+pub mod reindex;
 pub mod http;
 pub mod witness;
 pub mod bench;

@@ -509,7 +509,7 @@ fn a_run_is_listed_and_shown_on_pages_that_escape_what_others_wrote() {
     let log: serde_json::Value = serde_json::from_slice(&get(address, "/log.json").body).unwrap();
     assert_eq!(log["origin"], ORIGIN);
     assert_eq!(log["key"], server.verifier_key());
-    assert_eq!(log["size"], 8);
+    assert_eq!(log["size"], 10);
     assert!(get(address, "/style.css").text().contains("prefers-color-scheme"));
     server.stop().unwrap();
 }

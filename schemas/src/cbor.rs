@@ -236,6 +236,9 @@ fn read(
             let int = i128::from(decoder.int().map_err(bad)?);
             Ok(Value::Nint(u64::try_from(-1 - int).map_err(|e| malformed(e.to_string()))?))
         }
+        Type::Bytes | Type::String if beyond_32_bits(&decoder.input()[offset..]) => {
+            Err(bad(minicbor::decode::Error::end_of_input()))
+        }
         Type::Bytes => Ok(Value::Bytes(decoder.bytes().map_err(bad)?.to_vec())),
         Type::String => Ok(Value::Text(decoder.str().map_err(bad)?.to_owned())),
         Type::Bool => Ok(Value::Bool(decoder.bool().map_err(bad)?)),
@@ -265,6 +268,12 @@ fn read(
         }
         other => Err(CborError::Unsupported { offset, found: other.to_string() }),
     }
+}
+
+/// Whether a string's header declares a length above 32 bits. No input is as long; minicbor says so in other words
+/// where such a length does not fit into a pointer, and one input gets one message everywhere.
+fn beyond_32_bits(string: &[u8]) -> bool {
+    matches!(string, [first, a, b, c, d, ..] if first & 0x1f == 27 && (a | b | c | d) != 0)
 }
 
 /// Refuses a count that the remaining bytes cannot hold (every item takes at least one), before allocating for it.

@@ -10,7 +10,7 @@
 //! | 5 predict | does the opening fit the seal, the plan the run? | [`prediction`] |
 //! | 8 run | may this receipt be judged? | [`receipt`] |
 //! | 9 reconcile | do they agree, and if not, where? | [`evidence`], [`locate`], [`case`], [`reconcile`] |
-//! | 10 bundle | does the whole argument stand? | [`policy`], [`bundle`], [`report`] |
+//! | 10 bundle | does the whole argument stand? | [`policy`], [`bundle`], [`report`], [`json`] |
 //! | 10 bundle | is there no second prediction? | [`completeness`] |
 
 pub mod window;
@@ -29,3 +29,4 @@ mod entries;
 pub mod bundle;
 pub mod report;
 pub mod completeness;
+pub mod json;
