@@ -47,7 +47,8 @@ pub fn run(args: &CompletenessArgs) -> anyhow::Result<u8> {
     Ok(report.class as u8)
 }
 
-/// Fetches the file, checks it, derives the leaves of its predictions again from the entries, and writes it if it holds.
+/// Fetches the file, checks it, derives the leaves of its predictions again from the entries, and writes it if it
+/// holds.
 fn fetch(
     args: &CompletenessArgs,
     address: &str,

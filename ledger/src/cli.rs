@@ -55,9 +55,8 @@ pub enum Command {
     )]
     Serve(Serve),
     /// Hash a whole log again, compare it with what was last signed, and name the bytes that are wrong.
-    #[command(
-        after_help = "Examples:\n  ledger fsck ./log\n  ledger fsck http://127.0.0.1:7180 --log-key log.example+45..."
-    )]
+    #[command(after_help = "Examples:\n  ledger fsck ./log\n  \
+                      ledger fsck http://127.0.0.1:7180 --log-key example.com/log+4516a1da+A...")]
     Fsck(Fsck),
     /// Throw away the index of a log and make it again from its tiles; no server may be running on it.
     #[command(after_help = "Example:\n  ledger reindex --data ./log")]

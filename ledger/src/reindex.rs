@@ -25,7 +25,7 @@ pub fn reindex(base: &Path, lock_folder: Option<&Path>) -> Result<TreeSize, LogE
         let path = base.join(name);
         Files::default().remove(&path).map_err(LogError::io(&path))?;
     }
-    // Opening takes the lock again. Whoever takes it in between finds a log that lacks its index, which is none the worse.
+    // Opening takes the lock again. Whoever takes it in between finds a log that lacks its index, which is no harm.
     drop(held);
     let OpenLog { log, pool, sequencer, lock: _held } = open_log(base, Some(&lock), None, Files::default())?;
     // With no way in, the sequencer has nothing to do but to make everything durable.

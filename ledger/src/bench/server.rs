@@ -182,8 +182,8 @@ mod tests {
     #[test]
     fn a_program_that_is_no_server_is_refused() {
         let error = Server::start(Path::new("/bin/echo"), Path::new("nowhere"), 1).unwrap_err();
-        let said = "the server said \"serve --listen 0 --rate-per-address 0 --connections-per-peer 1 --data nowhere\", expected its address";
-        assert_eq!(error.to_string(), said);
+        let found = "serve --listen 0 --rate-per-address 0 --connections-per-peer 1 --data nowhere";
+        assert_eq!(error.to_string(), format!("the server said {found:?}, expected its address"));
         let error = Server::start(Path::new("/nowhere/ledger"), Path::new("nowhere"), 1).unwrap_err();
         assert!(error.to_string().starts_with("cannot start /nowhere/ledger: "), "{error}");
     }
