@@ -4,7 +4,7 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Output};
 
-const COMMANDS: [&str; 6] = ["keygen", "submit", "challenge", "reconcile", "verify", "show"];
+const COMMANDS: [&str; 7] = ["keygen", "submit", "challenge", "reconcile", "verify", "bundle", "show"];
 
 fn client(folder: &Path, arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_client")).current_dir(folder).args(arguments).output().unwrap()
@@ -179,6 +179,8 @@ fn some_bundle() -> Vec<u8> {
     let bytes = schemas::statement::Statement::sign(&run, &key).unwrap();
     let entries = vec![schemas::bundle::ProvenEntry { index: 1, bytes, proof: vec![] }];
     schemas::bundle::Bundle {
+        version: 1,
+        completeness: None,
         checkpoint: b"log.example\n2\n".to_vec(),
         entries,
         covers: vec![],
