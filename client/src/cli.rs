@@ -234,6 +234,9 @@ pub struct CompletenessArgs {
     /// Where the file goes
     #[arg(long, value_name = "FILE", requires = "ledger")]
     pub out: Option<PathBuf>,
+    /// Ask for the list of all entries too, not of predictions alone
+    #[arg(long, requires = "ledger")]
+    pub entries: bool,
     /// A public key, or a file that holds it: its predictions must be there and are listed
     #[arg(long, value_name = "KEY|FILE")]
     pub predictor_key: Vec<String>,

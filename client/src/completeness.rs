@@ -28,7 +28,7 @@ pub fn run(args: &CompletenessArgs) -> anyhow::Result<u8> {
     let asked = args.predictor_key.iter().map(|text| Ok(keyfile::public_key(text)?));
     let asked: Vec<PublicKey> = asked.collect::<anyhow::Result<_>>()?;
     let report = match (&args.ledger, &args.out) {
-        (Some(ledger), Some(out)) => fetch(ledger, &args.subject, &log, &asked, out)?,
+        (Some(ledger), Some(out)) => fetch(args, ledger, &log, &asked, out)?,
         _ => {
             let bytes = read_file(Path::new(&args.subject), Completeness::BYTES_MAX as u64)?;
             check(&bytes, &log, &asked)
@@ -47,17 +47,18 @@ pub fn run(args: &CompletenessArgs) -> anyhow::Result<u8> {
     Ok(report.class as u8)
 }
 
-/// Fetches the file, checks it, derives the leaves of its predictions again from the entries, and writes it if it holds.
+/// Fetches the file, checks it, derives the leaves of its predictions again from the entries, and writes it if it
+/// holds.
 fn fetch(
+    args: &CompletenessArgs,
     address: &str,
-    subject: &str,
     log: &VerifierKey,
     asked: &[PublicKey],
     out: &Path,
 ) -> anyhow::Result<Report> {
-    let run: RunId = subject.parse().context("the run")?;
+    let run: RunId = args.subject.parse().context("the run")?;
     let ledger = Ledger::connect(address, Some(log))?;
-    let bytes = ledger.completeness(run)?;
+    let bytes = ledger.completeness(run, args.entries)?;
     let report = check(&bytes, log, asked);
     let Some(complete) = &report.complete else { return Ok(report) };
     anyhow::ensure!(
@@ -102,9 +103,9 @@ fn lied(leaf: &PredictionLeaf, found: String) -> anyhow::Error {
 }
 
 impl Ledger {
-    /// The completeness of a run at the newest checkpoint, unchecked.
-    pub fn completeness(&self, run: RunId) -> Result<Vec<u8>, LedgerError> {
-        let path = format!("/run/{run}/completeness");
+    /// The completeness of a run at the newest checkpoint, with the list of entries where it is wanted, unchecked.
+    pub fn completeness(&self, run: RunId, entries: bool) -> Result<Vec<u8>, LedgerError> {
+        let path = format!("/run/{run}/completeness{}", if entries { "?entries=1" } else { "" });
         self.fetch_long(&path, Completeness::BYTES_MAX as u64)
     }
 }

@@ -9,9 +9,11 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use tlog::checkpoint::Checkpoint;
+use tlog::edge::RightEdge;
 use tlog::hash::leaf_hash;
 use tlog::note::{KeyName, SigningKey};
 use tlog::proof::prove_inclusion;
+use tlog::tile::{Tile, TileReader, TileSource};
 use tlog::tlog_proof::TlogProof;
 use tlog::tree::{LeafIndex, StoredHashes, TreeHead, TreeSize};
 
@@ -183,6 +185,69 @@ fn a_place_that_is_not_proven_is_not_believed() {
     // A right proof, of another size than the one asked for.
     log.server.say("/proof/1.tlog-proof?size=2", 200, log.proof(1, 3).format());
     assert!(matches!(error(ledger.proof(b"one.", 1, 2)), LedgerError::Form { .. }));
+}
+
+/// Tiles in memory.
+struct Tiles(HashMap<Tile, Vec<u8>>);
+
+impl TileSource for Tiles {
+    type Error = std::convert::Infallible;
+
+    fn read_tile(&self, tile: Tile) -> Result<Vec<u8>, Self::Error> {
+        Ok(self.0[&tile].clone())
+    }
+}
+
+#[test]
+fn a_flipped_byte_in_a_tile_or_an_entry_is_found_when_it_is_used_and_the_entry_is_named() {
+    let log = log();
+    let ledger = log.connect().unwrap();
+    let entries = [&b"zero"[..], b"one.", b"two."];
+    let made = RightEdge::empty().append(&entries.map(leaf_hash));
+    let tiles = Tiles(made.into_iter().map(|made| (made.tile, made.bytes)).collect());
+    let size = TreeSize(3);
+    // A server that trusts its disk answers with proofs from whatever its tiles have become.
+    let answer = |tiles: &Tiles, index: u64| {
+        let reader = TileReader { size, source: tiles };
+        let inclusion = prove_inclusion(LeafIndex(index), size, &reader).unwrap();
+        TlogProof { inclusion, ..log.proof(index, 3) }.format()
+    };
+    let bytes = 3 * 32;
+    for byte in 0..bytes {
+        let mut damaged = Tiles(tiles.0.clone());
+        damaged.0.values_mut().for_each(|tile| tile[byte] ^= 1);
+        let used = |index: u64| index as usize != byte / 32;
+        for (index, entry) in (0..).zip(entries) {
+            let path = format!("/proof/{index}.tlog-proof?size=3");
+            log.server.say_instead(&path, 200, answer(&damaged, index));
+            match ledger.proof(entry, index, 3) {
+                // An entry's own hash is not in its proof: the proof is right, and so it is believed.
+                Ok(logged) => assert!(!used(index) && logged.index == index, "byte {byte}, entry {index}"),
+                Err(error) => {
+                    assert!(
+                        used(index) && matches!(error, LedgerError::Proof { .. }),
+                        "byte {byte}: {error}"
+                    );
+                    let name = format!("the server's proof of entry {}: ", EntryDigest::of(entry));
+                    assert!(error.to_string().starts_with(&name), "{error}");
+                }
+            }
+        }
+    }
+    for (index, entry) in entries.iter().enumerate() {
+        let digest = EntryDigest::of(entry);
+        for byte in 0..entry.len() {
+            let mut bytes = entry.to_vec();
+            bytes[byte] ^= 1;
+            log.server.say_instead(&format!("/by-hash/{digest}"), 200, bytes);
+            let lie = error(ledger.entry(digest)).to_string();
+            assert_eq!(
+                lie,
+                format!("the server gave other bytes for entry {digest}"),
+                "entry {index} byte {byte}"
+            );
+        }
+    }
 }
 
 #[test]

@@ -55,10 +55,12 @@ pub enum Command {
     )]
     Serve(Serve),
     /// Hash a whole log again, compare it with what was last signed, and name the bytes that are wrong.
-    #[command(
-        after_help = "Examples:\n  ledger fsck ./log\n  ledger fsck http://127.0.0.1:7180 --log-key example.com/log+4516a1da+ARGk..."
-    )]
+    #[command(after_help = "Examples:\n  ledger fsck ./log\n  \
+                      ledger fsck http://127.0.0.1:7180 --log-key example.com/log+4516a1da+A...")]
     Fsck(Fsck),
+    /// Throw away the index of a log and make it again from its tiles; no server may be running on it.
+    #[command(after_help = "Example:\n  ledger reindex --data ./log")]
+    Reindex(Reindex),
     /// Cosign the checkpoints of other people's logs, as a C2SP witness; the first start makes the witness's key.
     #[command(
         after_help = "Example:\n  ledger witness --data ./witness --listen 7181 --log example.com/log+4516a1da+ARGk..."
@@ -214,6 +216,17 @@ impl Witness {
 fn read_policy(file: &Path) -> anyhow::Result<Policy> {
     let bytes = std::fs::read(file).map_err(|error| anyhow::anyhow!("{}: {error}", file.display()))?;
     Policy::parse(&bytes).map_err(|error| anyhow::anyhow!("{}: {error}", file.display()))
+}
+
+/// Options of `ledger reindex`.
+#[derive(Args)]
+pub struct Reindex {
+    /// The log's folder.
+    #[arg(long, value_name = "DIR")]
+    pub data: PathBuf,
+    /// The folder of the log's lock, if it is not beside the log's.
+    #[arg(long, value_name = "DIR")]
+    pub lock: Option<PathBuf>,
 }
 
 /// Options of `ledger fsck`.

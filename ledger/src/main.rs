@@ -1,4 +1,4 @@
-//! `ledger serve`, `ledger fsck`, `ledger witness` and `ledger bench`.
+//! The command `ledger`: what each subcommand does is in the library; here are messages, hints and exit codes.
 
 mod cli;
 
@@ -16,7 +16,7 @@ use ledger::http::server::{ServeError, start};
 use ledger::witness;
 use ledger::witness::error::WitnessError;
 
-use crate::cli::{Bench, Cli, Command, Fsck, LogFormat, Serve, Witness};
+use crate::cli::{Bench, Cli, Command, Fsck, LogFormat, Reindex, Serve, Witness};
 
 fn main() -> ExitCode {
     // A limit on a file's size (`ulimit -f`) would end the command without a word; caught, the write fails and is told.
@@ -30,6 +30,7 @@ fn main() -> ExitCode {
     let result = match cli.command {
         Command::Serve(serve) => run_server(serve).map(|()| true),
         Command::Fsck(fsck) => run_fsck(fsck),
+        Command::Reindex(reindex) => run_reindex(&reindex).map(|()| true),
         Command::Witness(witness) => run_witness(witness).map(|()| true),
         Command::Bench(bench) => run_bench(&bench),
     };
@@ -158,6 +159,14 @@ fn write_address(file: Option<&Path>, url: &str) -> anyhow::Result<()> {
     let Some(file) = file else { return Ok(()) };
     let written = Files::default().replace(file, format!("{url}\n").as_bytes());
     written.map_err(|error| anyhow::anyhow!("cannot write {}: {error}", file.display()))
+}
+
+fn run_reindex(reindex: &Reindex) -> anyhow::Result<()> {
+    // The same error as a server's has the same hint.
+    let size = ledger::reindex::reindex(&reindex.data, reindex.lock.as_deref()).map_err(ServeError::Log)?;
+    println!("size: {size}");
+    println!("the index is made anew from the tiles; whether these are right, `ledger fsck` tells");
+    Ok(())
 }
 
 fn run_fsck(fsck: Fsck) -> anyhow::Result<bool> {

@@ -61,8 +61,8 @@ fn whole_log(folder: &Path, size: u64, before: &[Arc<SignedHead>], what: &str) -
     head
 }
 
-/// Files whose operation number `at` fails, counted from when `count` is set to 0; after a crash all that follow do. Where
-/// room has run out only what needs room counts.
+/// Files whose operation number `at` fails, counted from when `count` is set to 0; after a crash all that follow do.
+/// Where room has run out only what needs room counts.
 fn failing_at(at: usize, fault: Fault, crash: bool, count: Arc<AtomicUsize>) -> Files {
     Files::with_faults(Box::new(move |operation, _| {
         let needs_room = matches!(operation, Operation::Open | Operation::Write | Operation::Replace);
@@ -77,8 +77,8 @@ fn failing_at(at: usize, fault: Fault, crash: bool, count: Arc<AtomicUsize>) -> 
     }))
 }
 
-/// One row: a log of `before` entries, a fault at operation `at` of a commit of `more` and the sync after it. Whether the
-/// fault struck.
+/// One row: a log of `before` entries, a fault at operation `at` of a commit of `more` and the sync after it. Whether
+/// the fault struck.
 fn row(before: u64, more: u64, at: usize, fault: Fault, crash: bool) -> bool {
     let what = format!("{before} entries and {more} more, operation {at} fails {fault:?}, crash {crash}");
     let folder = tempfile::tempdir().unwrap();
@@ -229,6 +229,7 @@ fn what_a_power_cut_takes_of_the_files_written_since_the_last_sync_comes_back_fr
 
 #[test]
 fn a_commit_touches_the_disk_in_the_order_that_makes_it_safe() {
+    use Operation::{Open, Remove, Rename, Replace, Sync, Write};
     let folder = tempfile::tempdir().unwrap();
     let seen = Arc::new(std::sync::Mutex::new(Vec::new()));
     let (noted, base) = (seen.clone(), folder.path().to_owned());
@@ -237,15 +238,16 @@ fn a_commit_touches_the_disk_in_the_order_that_makes_it_safe() {
         noted.lock().unwrap().push((operation, name));
         Fault::None
     }));
+    log_of(folder.path(), 255);
     let mut committer = open(folder.path(), files).unwrap();
-    committer.commit(entries(0, 255)).unwrap();
-    committer.sync().unwrap();
-    seen.lock().unwrap().clear();
+    // What was promised is written down once more: the last time may have failed, and be in memory only.
+    let of_the_start = std::mem::take(&mut *seen.lock().unwrap());
+    let lock = [Write, Sync].map(|operation| (operation, "log.lock/head".to_owned()));
+    assert!(of_the_start.ends_with(&lock), "{of_the_start:?}");
     committer.commit(entries(255, 2)).unwrap();
     let of_the_commit = std::mem::take(&mut *seen.lock().unwrap());
     committer.sync().unwrap();
     let of_the_sync = std::mem::take(&mut *seen.lock().unwrap());
-    use Operation::{Open, Remove, Rename, Replace, Sync, Write};
     let expected = [
         (Open, "log/journal/00000000000000000255"),
         (Sync, "log/journal"),

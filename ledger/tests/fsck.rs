@@ -216,6 +216,23 @@ fn damage_at_several_places_is_told_place_by_place() {
     assert!(found.iter().all(|finding| finding.path != "tile/0/000" && finding.path != "tile/entries/000"));
 }
 
+#[test]
+fn a_tile_of_other_hashes_altogether_is_what_is_wrong_and_not_what_lies_below() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path();
+    let head = write_log(place, 65_536 + 300);
+    for name in ["tile/0/000", "tile/0/257.p/44", "tile/1/000", "tile/1/001.p/1", "tile/2/000.p/1"] {
+        let path = place.join(name);
+        let good = std::fs::read(&path).unwrap();
+        std::fs::write(&path, good.iter().map(|byte| !byte).collect::<Vec<u8>>()).unwrap();
+        let found = findings(place, head);
+        let [finding] = &found[..] else { panic!("{name}: {found:?}") };
+        assert_eq!((finding.kind, finding.path.as_str()), (Kind::Wrong, name), "{finding}");
+        assert_eq!(finding.bytes, Some(0..HASH_BYTES), "the first of them");
+        std::fs::write(&path, good).unwrap();
+    }
+}
+
 /// Serves the files of a folder, as any static server does.
 fn serve(folder: PathBuf) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -289,7 +306,7 @@ fn the_command_checks_a_running_server_by_its_address_and_a_stopped_ones_folder(
     let key = server.verifier_key.clone();
     let output = fsck(&[&url, "--log-key", &key]);
     assert!(output.status.success() && text(&output.stdout).starts_with("size: 6\n"), "{output:?}");
-    // A folder in use, an address without a key, another key, and nobody there: nothing was checked, or all was in vain.
+    // A folder in use, an address without a key, another key, no key, nobody there, and TLS.
     for (arguments, status, said) in [
         (&["--data", data][..], 2, "is in use by another ledger"),
         (&[&url], 2, "the log's key is not known, expected --log-key"),
@@ -350,6 +367,38 @@ fn the_command_names_what_is_wrong_in_lines_and_in_json_and_changes_nothing() {
     for (path, bytes) in before {
         assert_eq!(std::fs::read(&path).unwrap(), bytes, "{}", path.display());
     }
+}
+
+#[test]
+fn after_a_crash_the_journal_is_named_and_an_old_copy_is_told_from_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let (data, old) = (folder.path().join("log"), folder.path().join("old"));
+    let mut server = Process::start(&data);
+    assert_eq!(submit(server.address, &run_statement(0)).status, 201);
+    assert_eq!(server.terminate(), Some(0));
+    let copied = Command::new("cp").arg("-a").arg(&data).arg(&old).status().unwrap();
+    assert!(copied.success());
+    server = Process::start(&data);
+    for number in 1..4 {
+        assert_eq!(submit(server.address, &run_statement(number)).status, 201);
+    }
+    server.kill();
+    let (data, old) = (data.to_str().unwrap(), old.to_str().unwrap());
+    let before = files(folder.path());
+    let output = fsck(&[data]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    let said = text(&output.stderr);
+    assert!(said.contains("the log promised size 5 and the folder is synced to size 2"), "{said}");
+    assert!(said.contains("ledger: hint: the journal has the rest: run `ledger serve` once"), "{said}");
+    assert_eq!(files(folder.path()), before);
+    // The old copy has no journal that leads to what was promised.
+    let lock = folder.path().join("log.lock");
+    let output = fsck(&[old, "--lock", lock.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(text(&output.stderr).contains("the folder holds a log of size 2, expected size 5"), "{output:?}");
+    assert_eq!(Process::start(Path::new(data)).terminate(), Some(0));
+    let output = fsck(&[data]);
+    assert!(output.status.success() && text(&output.stdout).starts_with("size: 5\n"), "{output:?}");
 }
 
 #[test]

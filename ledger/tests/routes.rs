@@ -499,14 +499,17 @@ fn a_run_is_listed_and_shown_on_pages_that_escape_what_others_wrote() {
         serde_json::from_slice(&get(address, &format!("/run/{id}")).body).unwrap();
     let kinds: Vec<&str> =
         listed["entries"].as_array().unwrap().iter().map(|e| e["kind"].as_str().unwrap()).collect();
-    assert_eq!(kinds, ["run", "prediction", "receipt", "receipt", "receipt", "opening", "verdict"]);
+    assert_eq!(
+        kinds,
+        ["run", "prediction", "receipt", "receipt", "receipt", "opening", "register", "verdict", "register"]
+    );
     assert_eq!(listed["entries"][1]["sha256"], digest.to_string());
     assert_eq!(listed["entries"][1]["signer"], support::key(2).public().to_string());
     assert_eq!(listed["entries"][1]["index"], 2);
     let log: serde_json::Value = serde_json::from_slice(&get(address, "/log.json").body).unwrap();
     assert_eq!(log["origin"], ORIGIN);
     assert_eq!(log["key"], server.verifier_key());
-    assert_eq!(log["size"], 8);
+    assert_eq!(log["size"], 10);
     assert!(get(address, "/style.css").text().contains("prefers-color-scheme"));
     server.stop().unwrap();
 }

@@ -1,5 +1,5 @@
-//! System calls that fail under the real server: `strace` makes one call of the sequencer's thread fail, at each place in
-//! turn, while entries are submitted and the server is stopped. Whatever was acknowledged is there afterwards.
+//! System calls that fail under the real server: `strace` makes one call of the sequencer's thread fail, at each place
+//! in turn, while entries are submitted and the server is stopped. Whatever was acknowledged is there afterwards.
 
 mod support;
 
@@ -19,7 +19,8 @@ use tlog::tree::TreeHead;
 /// Entries there are before, the genesis entry not counted: a tile is filled by those that are submitted.
 const BEFORE: u64 = 253;
 const SUBMITTED: u64 = 4;
-/// Data syncs of the log itself: two for each commit, and two of the history. After them comes the index, which may fail.
+/// Data syncs of the log itself: two for each commit, and two of the history. After them comes the index, which may
+/// fail.
 const SYNCS: usize = 2 * SUBMITTED as usize + 2;
 
 /// What was acknowledged.
@@ -46,8 +47,8 @@ fn template() -> Folder {
     folder
 }
 
-/// A tracer of the sequencer's thread, which makes call number `at` fail. Of writes only those to files count: the same call
-/// wakes other threads.
+/// A tracer of the sequencer's thread, which makes call number `at` fail. Of writes only those to files count: the same
+/// call wakes other threads.
 fn trace(server: &Process, data: &Path, call: &str, error: &str, at: usize, log: &Path) -> Child {
     let inject = format!("inject={call}:error={error}:when={at}");
     let mut command = Command::new("strace");

@@ -67,7 +67,8 @@ impl Scene {
                 let text = std::fs::read_to_string(&path).expect("campaign: the run is there");
                 let (head, _) = text.split_once("[optimizer]").expect("campaign: it has an optimizer");
                 let optimizer = "[optimizer]\nkind = \"sgd\"\nlearning_rate = 0.05\nmomentum = 0.9\n\
-                                 weight_decay = 0.0\nclip = 1.0\nschedule = \"constant\"\nwarmup_steps = 0\nfinal_fraction = 1.0\n";
+                                 weight_decay = 0.0\nclip = 1.0\nschedule = \"constant\"\nwarmup_steps = 0\n\
+                                 final_fraction = 1.0\n";
                 std::fs::write(path, head.to_owned() + optimizer).expect("campaign: the folder is writable");
             }),
         ]

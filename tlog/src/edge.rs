@@ -124,8 +124,8 @@ impl RightEdge {
         }
     }
 
-    /// Every tile of hashes that this tree has and the tree of `old` leaves had not, from level 0 up. The edge must have
-    /// been that tree's when it was last trimmed, or later.
+    /// Every tile of hashes that this tree has and the tree of `old` leaves had not, from level 0 up. The edge must
+    /// have been that tree's when it was last trimmed, or later.
     pub fn tiles_since(&self, old: TreeSize) -> Vec<TileBytes> {
         let tiles = new_tiles(old, self.size()).into_iter().filter(|tile| tile.kind != TileKind::Entries);
         let bytes = |tile: Tile| self.tile_bytes(tile).expect("tlog: new tiles are at the edge");

@@ -161,14 +161,15 @@ fn a_prediction_cannot_be_left_out_added_or_changed() {
     let register = story.register();
     let file = story.file(register);
     for at in 0..100 {
-        let without = |list: &mut Vec<PredictionLeaf>| drop(list.remove(at));
-        let longer = |list: &mut Vec<PredictionLeaf>| list[at].steps.end += 1;
-        let other = |list: &mut Vec<PredictionLeaf>| list[at].signer = key(3).public();
-        let renamed = |list: &mut Vec<PredictionLeaf>| list[at].entry.0[0] ^= 1;
-        let changes: [&dyn Fn(&mut Vec<PredictionLeaf>); 4] = [&without, &longer, &other, &renamed];
+        let changes: [fn(&mut PredictionLeaf); 3] =
+            [|leaf| leaf.steps.end += 1, |leaf| leaf.signer = key(3).public(), |leaf| leaf.entry.0[0] ^= 1];
+        let mut changed = vec![file.clone()];
+        changed[0].predictions.remove(at);
         for change in changes {
-            let mut file = file.clone();
-            change(&mut file.predictions);
+            changed.push(file.clone());
+            change(&mut changed.last_mut().unwrap().predictions[at]);
+        }
+        for file in changed {
             let (number, why) = story.failure(&file, &[2]);
             assert_eq!((number, why.contains("expected 100 with root ")), (5, true), "{why}");
         }

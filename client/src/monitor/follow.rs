@@ -313,8 +313,8 @@ impl Follower<'_> {
         tlog::tile::decode_hashes(&bytes).map_err(|error| StateError::Damaged(error.to_string()))
     }
 
-    /// The entries of a bundle and their leaf hashes, which are those of the tile beside it. If not, the tree tells which
-    /// of the two is not the log's.
+    /// The entries of a bundle and their leaf hashes, which are those of the tile beside it. If not, the tree tells
+    /// which of the two is not the log's.
     fn bundle(
         &self,
         tile: Tile,

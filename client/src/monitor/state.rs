@@ -21,6 +21,9 @@ const CACHE_BYTES: usize = 64 << 20;
 /// Findings of one kind that are kept each for itself; a hostile log could otherwise fill the disk with them.
 pub const FINDINGS_MAX: u64 = 1000;
 
+/// A digest or a key.
+type Bytes = [u8; 32];
+
 const META: TableDefinition<&str, &[u8]> = TableDefinition::new("meta");
 /// Tile level and index to its hashes, as far as they are known.
 const TILES: TableDefinition<(u8, u64), &[u8]> = TableDefinition::new("tiles");
@@ -31,9 +34,9 @@ const WAITING: TableDefinition<u64, [u8; 32]> = TableDefinition::new("waiting");
 type PredictedKey = ([u8; 32], [u8; 32], u64);
 const PREDICTED: TableDefinition<PredictedKey, (u64, u64)> = TableDefinition::new("predicted");
 /// Prediction's entry and signer to the leaf index of the first opening, and its run.
-const OPENED: TableDefinition<([u8; 32], [u8; 32]), (u64, [u8; 32])> = TableDefinition::new("opened");
+const OPENED: TableDefinition<(Bytes, Bytes), (u64, Bytes)> = TableDefinition::new("opened");
 /// Sealed predictions that are not opened: time and leaf index to entry, signer and run.
-const SEALED: TableDefinition<(u64, u64), ([u8; 32], [u8; 32], [u8; 32])> = TableDefinition::new("sealed");
+const SEALED: TableDefinition<(u64, u64), (Bytes, Bytes, Bytes)> = TableDefinition::new("sealed");
 /// Entry of a sealed prediction that is not opened to its key in `SEALED`.
 const SEALED_PLACES: TableDefinition<[u8; 32], (u64, u64)> = TableDefinition::new("sealed_places");
 /// Findings in the order they were made, as JSON lines.

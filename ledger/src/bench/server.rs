@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{self, BufRead as _, BufReader};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -74,7 +74,6 @@ impl Server {
         ]);
         let spawned = command.arg(data).stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
         let child = spawned.map_err(|source| ServerError::Start { path: program.to_owned(), source })?;
-        let unknown = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0);
         let mut starting = Starting(Some(child));
         let child = starting.0.as_mut().expect("bench: a child that was just put there");
         let mut lines = BufReader::new(child.stdout.take().expect("bench: stdout is piped")).lines();
@@ -83,14 +82,12 @@ impl Server {
             let value = line.strip_prefix(expected).and_then(|rest| rest.strip_prefix(": "));
             value.map(str::to_owned).ok_or(ServerError::NotReady { expected, found: line })
         };
-        let address = told("address")?;
-        let address = address.parse().unwrap_or(unknown);
-        let key = told("verifier key")?;
+        let (address, key) = (told("address")?, told("verifier key")?);
         // The last line it prints; with the pipe closed before, it would fail to.
         let _ = lines.next();
-        let verifier = VerifierKey::parse(&key);
-        let verifier =
-            verifier.map_err(|_| ServerError::NotReady { expected: "verifier key", found: key })?;
+        let wrong = |expected, found| ServerError::NotReady { expected, found };
+        let verifier = VerifierKey::parse(&key).map_err(|_| wrong("verifier key", key))?;
+        let address: SocketAddr = address.parse().map_err(|_| wrong("address", address))?;
         if !address.ip().is_loopback() {
             return Err(ServerError::NotLoopback(address));
         }
@@ -185,8 +182,8 @@ mod tests {
     #[test]
     fn a_program_that_is_no_server_is_refused() {
         let error = Server::start(Path::new("/bin/echo"), Path::new("nowhere"), 1).unwrap_err();
-        let said = "the server said \"serve --listen 0 --rate-per-address 0 --connections-per-peer 1 --data nowhere\", expected its address";
-        assert_eq!(error.to_string(), said);
+        let found = "serve --listen 0 --rate-per-address 0 --connections-per-peer 1 --data nowhere";
+        assert_eq!(error.to_string(), format!("the server said {found:?}, expected its address"));
         let error = Server::start(Path::new("/nowhere/ledger"), Path::new("nowhere"), 1).unwrap_err();
         assert!(error.to_string().starts_with("cannot start /nowhere/ledger: "), "{error}");
     }

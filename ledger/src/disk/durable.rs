@@ -69,7 +69,8 @@ impl Files {
         self.attempt(Operation::Replace, path, || replace(path, bytes, 0o600))
     }
 
-    /// Opens a file to read and write, making it and its folder if need be. Its name is durable once the folder is synced.
+    /// Opens a file to read and write, making it and its folder if need be. Its name is durable once the folder is
+    /// synced.
     pub fn open(&self, path: &Path) -> io::Result<File> {
         let mut opened = None;
         self.attempt(Operation::Open, path, || {

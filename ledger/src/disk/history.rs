@@ -2,8 +2,8 @@
 //!
 //! Two files of notes, `history/published` and `history/cosigned`, are only ever appended to: a note's length as u32,
 //! big-endian, the note, and the first 8 bytes of SHA-256 over both. Sizes ascend. Beside each lies a file of rows,
-//! `.sizes`: a note's tree size and where the note ends, both u64, so that a size is found by halving. Rows are derived,
-//! and made anew from the notes where they do not fit them.
+//! `.sizes`: a note's tree size and where the note ends, both u64, so that a size is found by halving. Rows are
+//! derived, and made anew from the notes where they do not fit them.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read as _};
@@ -41,8 +41,8 @@ impl History {
         Ok(self.published.at_or_above(size)?.filter(|(found, _)| *found == size).map(|(_, note)| note))
     }
 
-    /// Adds a cosigned note, which is durable when this returns. Sizes ascend: a note whose size is not above the latest
-    /// one's changes nothing, so the first for a size stays.
+    /// Adds a cosigned note, which is durable when this returns. Sizes ascend: a note whose size is not above the
+    /// latest one's changes nothing, so the first for a size stays.
     pub fn add_cosigned(&self, size: TreeSize, note: &str) -> Result<(), LogError> {
         self.cosigned.append(size, note, true)
     }

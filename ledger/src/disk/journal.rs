@@ -1,9 +1,9 @@
 //! The journal: every commit since the tiles were last synced, one record each.
 //!
-//! A record is `tallystick journal v1` LF; its length from here to before the digest, u64; old size and new size, u64; the
-//! length of the note that promised the old size, u32, and the note; each new entry after its length, u16; and SHA-256
-//! over everything before. Numbers are big-endian. A record stands in a segment, a file named by the size at which it
-//! begins; segments are removed when the tiles of all their records are on disk for certain.
+//! A record is `tallystick journal v1` LF; its length from here to before the digest, u64; old size and new size, u64;
+//! the length of the note that promised the old size, u32, and the note; each new entry after its length, u16; and
+//! SHA-256 over everything before. Numbers are big-endian. A record stands in a segment, a file named by the size at
+//! which it begins; segments are removed when the tiles of all their records are on disk for certain.
 //!
 //! Hash tiles are not in it: they follow from the entries.
 

@@ -1,11 +1,11 @@
 //! The lock: one server for a log, and the record of what this log last promised.
 //!
-//! It stands in a folder of its own beside the log's, never inside: who restores an old copy of the log's folder does not
-//! restore what was promised since, and is told so before a second root is signed for a size that has one.
+//! It stands in a folder of its own beside the log's, never inside: who restores an old copy of the log's folder does
+//! not restore what was promised since, and is told so before a second root is signed for a size that has one.
 //!
 //! `head` holds two slots of 4096 bytes. A slot is a number, u64, the length of a checkpoint note, u32, the note, and
-//! SHA-256 over these; numbers are big-endian. The slot with the higher number counts, and the other one is written over,
-//! so that a write that is cut short leaves what was promised before.
+//! SHA-256 over these; numbers are big-endian. The slot with the higher number counts, and the other one is written
+//! over, so that a write that is cut short leaves what was promised before.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::path::{Path, PathBuf};
@@ -107,7 +107,8 @@ impl Lock {
         }
     }
 
-    /// Writes down again what is there. A write that had failed may stand in memory only, and look as if it were on disk.
+    /// Writes down again what is there. A write that had failed may stand in memory only, and look as if it were on
+    /// disk.
     pub fn renew(&self, note: &str) -> Result<(), LogError> {
         self.replace(Some(note), note)
     }

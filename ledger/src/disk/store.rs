@@ -6,7 +6,7 @@
 //! history/            published and cosigned checkpoints; see history.rs
 //! journal/            commits whose tiles are not on disk for certain; see journal.rs
 //! attachments/        see attachments.rs
-//! index/              derived; see index.rs
+//! index.redb          derived; see index.rs
 //! log.key, log.pub    the log's signing key and its public half; see key.rs
 //! in-use              held by the server
 //! ```

@@ -1,9 +1,9 @@
-//! The sync: what commits have written since the last one is made durable, read back and compared, and only then does the
-//! journal forget these commits.
+//! The sync: what commits have written since the last one is made durable, read back and compared, and only then does
+//! the journal forget these commits.
 //!
 //! A commit itself waits for two files only, the journal and the lock. Its tiles are written without waiting, and the
-//! partial ones not at all: they are in memory, and come to their places here. So the folder holds a whole tree, that of
-//! its `checkpoint`, at every moment, and a start has to repair no more than the commits since the last sync.
+//! partial ones not at all: they are in memory, and come to their places here. So the folder holds a whole tree, that
+//! of its `checkpoint`, at every moment, and a start has to repair no more than the commits since the last sync.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -114,9 +114,44 @@ fn partial_tiles(size: TreeSize) -> Vec<Tile> {
 
 #[cfg(test)]
 mod tests {
+    use tlog::edge::RightEdge;
+    use tlog::hash::leaf_hash;
     use tlog::tile::new_tiles;
 
     use super::*;
+    use crate::disk::durable::Files;
+
+    #[test]
+    fn a_file_that_is_not_on_disk_as_it_was_written_is_not_borne_out_and_the_journal_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::new(folder.path(), Files::default());
+        let history = History::open(folder.path(), store.files.clone()).unwrap();
+        let mut tree = RightEdge::empty();
+        tree.append(&[leaf_hash(b"entry")]);
+        let edge = Arc::new(Edge { tree, entries: vec![Arc::from(&b"entry"[..])] });
+        let full = Tile { kind: TileKind::Entries, index: 7, width: 256 };
+        let path = folder.path().join(full.path());
+        let segment = folder.path().join("segment");
+        fs::write(&segment, b"records").unwrap();
+        for (found, right) in
+            [(&b"what was writtem"[..], false), (b"what was writte", false), (b"what was written", true)]
+        {
+            store.files.prepare(&path, found).unwrap();
+            store.files.unveil(&path).unwrap();
+            let unsynced = Unsynced {
+                before: TreeSize(0),
+                note: "note".to_owned(),
+                edge: edge.clone(),
+                written: vec![(full, digest_of(b"what was written"))],
+                segments: vec![segment.clone()],
+            };
+            let result = unsynced.sync(&store, &history);
+            let told = matches!(&result, Err(LogError::WrittenMismatch { path }) if *path == full.path());
+            assert_eq!((result.is_ok(), told), (right, !right), "{result:?}");
+            assert_eq!(segment.exists(), !right);
+            assert_eq!(store.read_checkpoint().unwrap().is_some(), right);
+        }
+    }
 
     #[test]
     fn partial_tiles_are_those_of_the_whole_tree_that_are_not_full() {

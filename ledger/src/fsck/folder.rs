@@ -14,7 +14,8 @@ use crate::fsck::bundle;
 use crate::fsck::finding::{Finding, Kind};
 use crate::fsck::source::{Found, Source, SourceError};
 
-/// Longest file of a tile that is read: a full bundle of the longest entries, and a little more to see that it is longer.
+/// Most bytes of a tile's file that are read: a full bundle of the longest entries, and a little more to see that there
+/// is more.
 pub const TILE_BYTES_MAX: usize = TILE_WIDTH as usize * (ENTRY_BYTES_MAX + 2) + 1024;
 
 /// A log's folder, or a copy of its static files.

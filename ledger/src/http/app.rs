@@ -7,7 +7,7 @@ use axum::extract::{MatchedPath, Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{MethodRouter, get, post};
 use hyper::body::Body as _;
 use tokio::sync::Semaphore;
 
@@ -100,38 +100,48 @@ pub struct App {
     pub witnesses: Option<Arc<Counters>>,
 }
 
-/// The server's routes.
-pub fn router(app: App) -> Router {
-    Router::new()
+/// A route: its address as axum writes it, and what answers there.
+type Route = (&'static str, MethodRouter<App>);
+
+/// Every route. The OpenAPI document (openapi.json) describes these and no others; a test holds them together.
+pub fn routes() -> Vec<Route> {
+    let attachment = get(attachments::download).put(attachments::upload).post(attachments::upload);
+    vec![
         // C2SP tlog-tiles.
-        .route("/checkpoint", get(read::checkpoint))
-        .route("/checkpoint/witnessed", get(read::witnessed_checkpoint))
-        .route("/tile/{*path}", get(read::tile))
-        // Submitting and taking away.
-        .route("/entries", post(submit::entry).get(pages::entries))
-        .route("/entries/{name}", get(entry::entry))
-        .route("/by-hash/{name}", get(entry::by_hash))
-        .route("/.well-known/scitt-keys", get(entry::keys))
-        .route("/.well-known/scitt-keys/{kid}", get(entry::key))
-        .route(
-            "/attachments/{name}",
-            get(attachments::download).put(attachments::upload).post(attachments::upload),
-        )
+        ("/checkpoint", get(read::checkpoint)),
+        ("/tile/{*path}", get(read::tile)),
+        // Submitting and taking away; SCITT's Reference APIs.
+        ("/entries", post(submit::entry).get(pages::entries)),
+        ("/entries/{name}", get(entry::entry)),
+        ("/.well-known/scitt-keys", get(entry::keys)),
+        ("/.well-known/scitt-keys/{kid}", get(entry::key)),
+        ("/by-hash/{name}", get(entry::by_hash)),
+        ("/attachments/{name}", attachment),
         // Derived: anyone could compute these from the tiles.
-        .route("/checkpoint/{size}", get(read::older_checkpoint))
-        .route("/proof/{name}", get(proof::proof))
-        .route("/consistency/{old}/{new}", get(proof::consistency))
-        .route("/bracket/{index}", get(bracket::bracket))
-        .route("/run/{id}", get(read::run))
-        .route("/run/{id}/completeness", get(completeness::completeness))
-        .route("/log.json", get(read::log))
-        // For machines that watch.
-        .route("/metrics", get(read::metrics))
+        ("/checkpoint/witnessed", get(read::witnessed_checkpoint)),
+        ("/checkpoint/{size}", get(read::older_checkpoint)),
+        ("/proof/{name}", get(proof::proof)),
+        ("/consistency/{old}/{new}", get(proof::consistency)),
+        ("/bracket/{index}", get(bracket::bracket)),
+        ("/run/{id}", get(read::run)),
+        ("/run/{id}/completeness", get(completeness::completeness)),
+        ("/log.json", get(read::log)),
+        // For machines.
+        ("/metrics", get(read::metrics)),
+        ("/openapi.json", get(read::openapi)),
         // For people.
-        .route("/", get(pages::runs))
-        .route("/runs", get(pages::runs))
-        .route("/runs/{id}", get(pages::run))
-        .route("/style.css", get(pages::style))
+        ("/", get(pages::runs)),
+        ("/runs", get(pages::runs)),
+        ("/runs/{id}", get(pages::run)),
+        ("/style.css", get(pages::style)),
+    ]
+}
+
+/// The server's routes, and what holds for all of them.
+pub fn router(app: App) -> Router {
+    let routes =
+        routes().into_iter().fold(Router::new(), |router, (path, method)| router.route(path, method));
+    routes
         .fallback(async || Problem::not_found("there is nothing at this address"))
         .layer(from_fn_with_state(app.clone(), around))
         .with_state(app)

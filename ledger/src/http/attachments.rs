@@ -188,10 +188,11 @@ impl Room {
             }
             Err(taken) => taken - self.bytes,
         };
+        let most = self.space.bytes_max;
+        let left = most.saturating_sub(taken);
         let detail = format!(
-            "attachments may take {} bytes in all on this server and take {taken}; expected at most {} bytes, found {bytes}",
-            self.space.bytes_max,
-            self.space.bytes_max.saturating_sub(taken),
+            "attachments may take {most} bytes in all on this server and take {taken}; \
+             expected at most {left} bytes, found {bytes}"
         );
         Err(Problem::new(StatusCode::INSUFFICIENT_STORAGE, "no room", detail))
     }

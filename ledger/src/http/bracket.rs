@@ -14,12 +14,14 @@ use crate::http::read::{CHANGING, answer, blocking, decimal};
 use crate::log::Log;
 
 /// What a checkpoint without the entry says.
-const BELOW: &str = "at the time beside its name each of these witnesses cosigned the tree of this size as the largest it had \
-                     seen of this log: it had then seen no tree with the entry. that the entry did not exist yet is not \
-                     proven by this: it may have been kept back";
+const BELOW: &str = "at the time beside its name each of these witnesses cosigned the tree of \
+                     this size as the largest it had seen of this log: it had then seen no tree \
+                     with the entry. that the entry did not exist yet is not proven by this: it may \
+                     have been kept back";
 /// What a checkpoint with the entry says.
-const ABOVE: &str = "at the time beside its name each of these witnesses cosigned a tree that holds the entry: if at most f \
-                     of them are dishonest, the entry existed by the (f+1)-th smallest of these times";
+const ABOVE: &str = "at the time beside its name each of these witnesses cosigned a tree that holds \
+                     the entry: if at most f of them are dishonest, the entry existed by the \
+                     (f+1)-th smallest of these times";
 
 /// GET /bracket/{index}
 pub async fn bracket(State(app): State<App>, Path(index): Path<String>) -> Result<Response, Problem> {

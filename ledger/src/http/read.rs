@@ -26,6 +26,8 @@ pub const IMMUTABLE: &str = "public, max-age=31536000, immutable";
 pub const CHANGING: &str = "no-cache";
 /// The latest checkpoint may be as old as this to whoever is behind a cache.
 pub const LATEST: &str = "public, max-age=1";
+/// What there is to ask for, and what may be answered.
+const OPENAPI: &str = include_str!("openapi.json");
 /// Most entries of a run that are listed.
 pub const RUN_ENTRIES_MAX: usize = 10_000;
 
@@ -132,6 +134,11 @@ pub async fn log(State(app): State<App>) -> Response {
         "attachment_bytes_max": ATTACHMENT_BYTES_MAX,
     });
     answer("application/json", CHANGING, format!("{body}\n"))
+}
+
+/// GET /openapi.json
+pub async fn openapi() -> Response {
+    answer("application/json", "public, max-age=300", OPENAPI)
 }
 
 /// GET /metrics

@@ -127,16 +127,16 @@ impl Committer {
         // whether it was, so the server stops and the next start reads which of the two it is.
         self.lock.replace(previous.as_deref(), &signed.note).map_err(CommitError::Unknown)?;
 
-        // A crash or failure from here on is repaired at the next start, which calls these same functions for each record
-        // of the journal that was promised.
+        // A crash or failure from here on is repaired at the next start, which calls these same functions for each
+        // record of the journal that was promised.
         let tree = self.publish(grown).map_err(CommitError::Unknown)?;
         self.history.add_published(signed.head.size, &signed.note).map_err(CommitError::Unknown)?;
         self.signed = Some(signed.clone());
         Ok(Committed { signed, grown: tree })
     }
 
-    /// The tree grown by a record, and the tiles that become full. It is computed in two ways, by growing the nodes of the
-    /// right edge and from the rows that the tiles will hold, which must also still contain the old tree.
+    /// The tree grown by a record, and the tiles that become full. It is computed in two ways, by growing the nodes of
+    /// the right edge and from the rows that the tiles will hold, which must also still contain the old tree.
     pub(super) fn grow(&self, record: &Record) -> Result<Grown, LogError> {
         let old = self.edge.tree.head();
         let leaves: Vec<Hash> = record.entries.iter().map(|entry| leaf_hash(entry)).collect();
@@ -211,14 +211,9 @@ impl Committer {
         self.journal.segment_bytes()
     }
 
-    /// Whether there is something to sync and no sync is under way. An error is that of the last one: the server must
-    /// stop.
-    pub fn may_sync(&mut self) -> Result<bool, LogError> {
-        if self.unsynced() == 0 || self.syncing.as_ref().is_some_and(|syncing| !syncing.is_finished()) {
-            return Ok(false);
-        }
-        self.wait_for_sync()?;
-        Ok(true)
+    /// Whether there is something to sync and no sync is under way.
+    pub fn may_sync(&self) -> bool {
+        self.unsynced() > 0 && self.syncing.is_none()
     }
 
     /// Starts a sync on a thread of its own, and has it do something else after it.
@@ -226,12 +221,21 @@ impl Committer {
         &mut self,
         after: impl FnOnce() -> Result<(), LogError> + Send + 'static,
     ) -> Result<(), LogError> {
+        assert!(self.syncing.is_none(), "ledger: two syncs at once");
         let unsynced = self.take_unsynced()?;
         let (store, history) = (self.store.clone(), self.history.clone());
         let thread = std::thread::Builder::new().name("sync".to_owned());
         let thread = thread.spawn(move || unsynced.sync(&store, &history).and_then(|()| after()));
         self.syncing = Some(thread.map_err(LogError::io(self.store.base()))?);
         Ok(())
+    }
+
+    /// An error is that of a sync that has ended: the server must stop.
+    pub fn check_sync(&mut self) -> Result<(), LogError> {
+        match &self.syncing {
+            Some(syncing) if syncing.is_finished() => self.wait_for_sync(),
+            _ => Ok(()),
+        }
     }
 
     /// Waits for the sync that is under way, if there is one.
@@ -257,6 +261,15 @@ impl Committer {
         let segments = self.journal.close_segment()?;
         self.synced = edge.tree.size();
         Ok(Unsynced { before, note, edge, written: std::mem::take(&mut self.written), segments })
+    }
+}
+
+impl Drop for Committer {
+    fn drop(&mut self) {
+        // Whoever opens the folder next must find nobody at work in it. How the sync ended, the next start finds out.
+        if let Some(syncing) = self.syncing.take() {
+            let _ = syncing.join();
+        }
     }
 }
 

@@ -1,8 +1,8 @@
 //! Opening a log: what a crash left is repaired, and a folder that does not bear out what was promised is refused.
 //!
-//! Not every entry is hashed again: that is `ledger fsck`. The right edge of the tree that was last synced must have the
-//! root that was signed for it, and the journal must lead from there to what the lock says was promised. So whatever is
-//! signed next contains all that was signed before, however the tiles to the left may look.
+//! Not every entry is hashed again: that is `ledger fsck`. The right edge of the tree that was last synced must have
+//! the root that was signed for it, and the journal must lead from there to what the lock says was promised. So
+//! whatever is signed next contains all that was signed before, however the tiles to the left may look.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -29,7 +29,8 @@ impl Committer {
         let lock = Lock::new(lock_folder, store.files.clone());
         let journal = Journal::new(store.path("journal"), store.files.clone());
         let history = History::open(store.base(), store.files.clone())?;
-        // Whoever made or renamed something here may have been killed before it was durable; it is built on from now on.
+        // Whoever made or renamed something here may have been killed before it was durable; it is built on from now
+        // on.
         for folder in
             [store.path("journal"), store.path("history"), store.base().to_owned(), lock_folder.to_owned()]
         {

@@ -84,7 +84,8 @@ impl RunLists {
 
 /// The entry of a register, signed by the log.
 ///
-/// A note's text is UTF-8 and what is signed of a statement begins with 0x84, so neither signature passes for the other.
+/// A note's text is UTF-8 and what is signed of a statement begins with 0x84, so neither signature passes for the
+/// other.
 pub fn sign(register: Register, key: &SigningKey) -> Result<(Vec<u8>, Statement), StatementError> {
     let signer = PublicKey::from_bytes(*key.verifier().public_key()).map_err(StatementError::Key)?;
     let payload = Payload::Register(register);

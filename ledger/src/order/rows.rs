@@ -1,9 +1,10 @@
 //! The index's rows: in one redb file, and the last of them in memory.
 //!
-//! Names are hashes, so each new entry touches pages all over the file. Written one commit at a time that would be most of
-//! a commit's work; so commits only add to a layer in memory, and every few seconds the sync takes the layer away and
-//! merges it into the file in order of its keys, in one durable step, while the next layer fills. Nobody waits for it:
-//! readers look at both layers and the file. After a crash the entries of the lost layers are added again from the tiles.
+//! Names are hashes, so each new entry touches pages all over the file. Written one commit at a time that would be most
+//! of a commit's work; so commits only add to a layer in memory, and every few seconds the sync takes the layer away
+//! and merges it into the file in order of its keys, in one durable step, while the next layer fills. Nobody waits for
+//! it: readers look at both layers and the file. After a crash the entries of the lost layers are added again from the
+//! tiles.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

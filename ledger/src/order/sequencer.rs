@@ -181,8 +181,8 @@ impl Sequencer {
         self.index.sync()
     }
 
-    /// The next group: the first to come, and those that follow within a few milliseconds. Empty when it is time to look
-    /// after the disk.
+    /// The next group: the first to come, and those that follow within a few milliseconds. Empty when it is time to
+    /// look after the disk.
     fn gather(&self) -> Option<Vec<Waiting>> {
         let first = match self.waiting.recv_timeout(SYNC_DELAY) {
             Ok(first) => first,
@@ -207,6 +207,7 @@ impl Sequencer {
 
     /// Starts a sync if it is time. An error is one of the last sync, and means that the server must stop.
     fn sync(&mut self) -> Result<(), LogError> {
+        self.committer.check_sync()?;
         let due = self.synced.elapsed() >= SYNC_DELAY
             || self.committer.unsynced() >= SYNC_ENTRIES_MAX
             || self.committer.unsynced_bytes() >= SYNC_BYTES_MAX;
@@ -215,7 +216,7 @@ impl Sequencer {
                 // The disk is slower than we are: wait for it, so that the journal does not grow without end.
                 self.committer.wait_for_sync()?;
             }
-            if self.committer.may_sync()? {
+            if self.committer.may_sync() {
                 self.synced = Instant::now();
                 self.index.freeze();
                 let index = self.index.clone();
@@ -313,8 +314,11 @@ fn place(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicBool;
+
     use axum::http::{StatusCode, header};
     use axum::response::IntoResponse;
+
     use schemas::digest::{Checksum, ConfigDigest, PlanDigest, ProfileDigest, StateDigest};
     use schemas::key::SecretKey;
     use schemas::run::Run;
@@ -342,15 +346,16 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_be_stored_is_not_acknowledged() {
+    fn what_a_full_disk_did_not_take_is_not_acknowledged_and_there_may_be_room_later() {
         let folder = tempfile::tempdir().unwrap();
         let base = folder.path().join("log");
         drop(open_log(&base, None, None, Files::default()).unwrap());
-        let journal = |_, path: &std::path::Path| {
-            if path.parent().is_some_and(|folder| folder.ends_with("journal")) {
-                Fault::Full
-            } else {
-                Fault::None
+        let full = Arc::new(AtomicBool::new(true));
+        let journal = {
+            let full = full.clone();
+            move |_, path: &std::path::Path| {
+                let journal = path.parent().is_some_and(|folder| folder.ends_with("journal"));
+                if journal && full.load(Ordering::Relaxed) { Fault::Full } else { Fault::None }
             }
         };
         let opened = open_log(&base, None, None, Files::with_faults(Box::new(journal))).unwrap();
@@ -359,9 +364,16 @@ mod tests {
         let bytes = statement();
         let statement = Statement::open(&bytes).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let answer = runtime.block_on(pool.submit(bytes, statement));
-        assert!(matches!(answer, Err(SubmitError::NotStored(_))), "{answer:?}");
+        let submit = || runtime.block_on(pool.submit(bytes.clone(), statement.clone()));
+        let error = submit().unwrap_err();
+        assert!(matches!(error, SubmitError::NotStored(_)), "{error:?}");
+        let problem = Problem::from(error);
+        assert_eq!(problem.status, StatusCode::SERVICE_UNAVAILABLE);
+        assert!(problem.detail.contains("could not be stored: no storage space"), "{}", problem.detail);
         assert_eq!(log.published.latest().head.size.0, 1, "the genesis entry alone");
+        full.store(false, Ordering::Relaxed);
+        assert_eq!(submit().unwrap().index, 1);
+        assert_eq!(log.published.latest().head.size.0, 2);
         drop(pool);
         running.join().unwrap().unwrap();
     }

@@ -293,8 +293,12 @@ fn shortened(body: &[u8]) -> String {
     String::from_utf8_lossy(body).trim().chars().filter(|c| !c.is_control()).take(200).collect()
 }
 
-async fn off_thread<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, LogError> + Send + 'static,
-) -> Result<T, LogError> {
-    tokio::task::spawn_blocking(work).await.expect("ledger: reading tiles does not panic")
+/// Runs what waits for the disk off the threads that serve connections.
+pub async fn off_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done,
+        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+        // The server is stopping, and whoever waits for this is about to be dropped.
+        Err(_) => std::future::pending().await,
+    }
 }

@@ -14,7 +14,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use crate::http::server::told_to_stop;
 use crate::log::Log;
 use crate::order::commit::SignedHead;
-use crate::witness::ask::{Asker, Found};
+use crate::witness::ask::{Asker, Found, off_thread};
 use crate::witness::plan::Plan;
 use crate::witness::witnessed::Standing;
 
@@ -106,8 +106,7 @@ async fn keep(plan: &Plan, log: &Arc<Log>, size: TreeSize, note: String) -> bool
     let (_, cosignatures) = opened.expect("ledger: verified lines make a note that opens");
     assert!(plan.policy.is_quorum(&cosignatures), "ledger: a quorum of lines is one of the note");
     let (history, text) = (log.history.clone(), note.clone());
-    let kept = tokio::task::spawn_blocking(move || history.add_cosigned(size, &text)).await;
-    match kept.expect("ledger: keeping a note does not panic") {
+    match off_thread(move || history.add_cosigned(size, &text)).await {
         Ok(()) => {
             log.witnessed.add(size, &note);
             plan.counters.quorums.count();

@@ -155,7 +155,7 @@ pub fn request(
     stream.write_all(format!("{head}Content-Length: {length}\r\n\r\n").as_bytes())?;
     // A server that refuses a body may close before all of it is sent; its answer still counts.
     let sent = stream.write_all(body);
-    let answer = read_answer(&mut stream);
+    let answer = read_answer_to(method, &mut stream);
     if answer.is_err() {
         sent?;
     }
@@ -163,6 +163,10 @@ pub fn request(
 }
 
 pub fn read_answer(stream: &mut TcpStream) -> io::Result<Answer> {
+    read_answer_to("GET", stream)
+}
+
+fn read_answer_to(method: &str, stream: &mut TcpStream) -> io::Result<Answer> {
     let mut bytes = Vec::new();
     let read = stream.read_to_end(&mut bytes);
     let split = bytes.windows(4).position(|window| window == b"\r\n\r\n");
@@ -175,7 +179,7 @@ pub fn read_answer(stream: &mut TcpStream) -> io::Result<Answer> {
     let status = status.ok_or_else(|| io::Error::other("no status"))?;
     let answer = Answer { status, head, body: bytes[split + 4..].to_vec() };
     let length: Option<usize> = answer.header("content-length").and_then(|length| length.parse().ok());
-    if length.is_some_and(|length| length > answer.body.len()) {
+    if method != "HEAD" && length.is_some_and(|length| length > answer.body.len()) {
         return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the answer was cut short"));
     }
     Ok(answer)
