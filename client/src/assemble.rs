@@ -142,7 +142,7 @@ fn covers(ledger: &Ledger, parts: &Parts, last: &SignedHead) -> anyhow::Result<V
 
 /// The newest register of the run in the bundle's tree, and the predictions it lists.
 fn completeness(ledger: &Ledger, parts: &Parts, last: &SignedHead) -> anyhow::Result<Option<Completeness>> {
-    let newest = match ledger.completeness(parts.entries.id) {
+    let newest = match ledger.completeness(parts.entries.id, false) {
         Ok(bytes) => Completeness::decode(&bytes)?,
         Err(LedgerError::Http(error)) if error.status() == Some(404) => return Ok(None),
         Err(error) => return Err(error.into()),

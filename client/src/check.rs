@@ -15,7 +15,7 @@ use verify::report::{Check, Report, State};
 pub fn run(args: &VerifyArgs) -> anyhow::Result<u8> {
     let policy = policy(args)?;
     let bytes = read_file(&args.file, Bundle::BYTES_MAX as u64)?;
-    let report = verify::bundle::check(&bytes, &policy);
+    let report = verify::bundle::check_owned(bytes, &policy);
     if args.json {
         output::result(&format!("{}\n", verify::json::report(&report)));
     } else {

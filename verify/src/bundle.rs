@@ -68,12 +68,21 @@ enum Failure {
 pub fn check(bytes: &[u8], policy: &Policy) -> Report {
     let mut report = Report::new();
     // The checks end at the first that fails; the report has it.
-    let _ = walk(bytes, policy, &mut report);
+    let _ = walk(decode(bytes), policy, &mut report);
     report
 }
 
-fn walk(bytes: &[u8], policy: &Policy, report: &mut Report) -> Option<()> {
-    let bundle = report.record(1, decode(bytes))?;
+/// The same, and gives up the bytes once they are read: so a bundle is not held twice while it is checked.
+pub fn check_owned(bytes: Vec<u8>, policy: &Policy) -> Report {
+    let mut report = Report::new();
+    let decoded = decode(&bytes);
+    drop(bytes);
+    let _ = walk(decoded, policy, &mut report);
+    report
+}
+
+fn walk(decoded: Step<Bundle>, policy: &Policy, report: &mut Report) -> Option<()> {
+    let bundle = report.record(1, decoded)?;
     let log = policy.log_of(&bundle.checkpoint);
     let trust = Trust { policy, log };
     let (head, last) = report.record(2, checkpoint(&bundle, trust))?;
