@@ -35,6 +35,9 @@ fn a_run_that_was_predicted_agrees_and_is_verified_offline() {
         shop.run("client", "verify small.tally --log-key log/log.pub --predictor-key predictor.pub --json");
     let report: serde_json::Value = serde_json::from_str(&json.expect_code(0).stdout).unwrap();
     assert_eq!(report["verdict"]["outcome"], "agree", "{report}");
+    // The log's register says that there is one prediction; nobody has witnessed when.
+    assert!(report["register"].as_u64() > Some(2), "{report}");
+    assert_eq!(report["times"]["says"][0], "no time is proven: the policy names no witnesses");
 }
 
 /// The devices' own kernels, one process for each device, beside the oracle's prediction; then once more with a bit

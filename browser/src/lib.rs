@@ -41,8 +41,8 @@ struct Keys {
     verdict_keys: Vec<String>,
 }
 
-/// Checks a bundle against a policy: an object of JSON with `log_key` and `predictor_keys`, and `device_keys` and
-/// `verdict_keys` where there are any, each key as text.
+/// Checks a bundle against a policy: a policy file as `client verify --policy` reads it; or, as a shorthand, an object of
+/// JSON with `log_key` and `predictor_keys`, and `device_keys` and `verdict_keys` where there are any, each key as text.
 pub fn check(policy: &[u8], bundle: &[u8]) -> Answer {
     let policy = match read_policy(policy) {
         Ok(policy) => policy,
@@ -66,6 +66,10 @@ fn could_not(error: &str) -> Answer {
 fn read_policy(bytes: &[u8]) -> Result<Policy, String> {
     if bytes.len() > POLICY_BYTES_MAX {
         return Err(format!("{} bytes, expected at most {POLICY_BYTES_MAX}", bytes.len()));
+    }
+    let first = bytes.iter().find(|byte| !byte.is_ascii_whitespace());
+    if first.is_some_and(|byte| byte.is_ascii_lowercase() || *byte == b'#') {
+        return verify::policy_file::parse(bytes).map_err(|error| error.to_string());
     }
     let keys: Keys = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
     let [predictors, devices, signers] = [&keys.predictor_keys, &keys.device_keys, &keys.verdict_keys]
@@ -96,6 +100,8 @@ mod tests {
             let error = value["error"].as_str().unwrap();
             assert!(error.starts_with(&format!("policy: {why}")), "{error}");
         }
+        let file = check(b"log x\n", b"");
+        assert!(file.json.contains("policy: line 1: "), "{}", file.json);
         let long = vec![b' '; POLICY_BYTES_MAX + 1];
         assert!(check(&long, b"").json.contains("policy: 1048577 bytes, expected at most 1048576"));
     }

@@ -1,15 +1,17 @@
 //! The bundle: proofs fetched, parts put together, checked before anyone sees it.
 
 use crate::folder::{Entries, Secrets};
-use crate::ledger::{Ledger, Logged, SignedHead};
-use crate::output::Hinted;
+use crate::ledger::{Ledger, LedgerError, Logged, SignedHead};
+use crate::output::{self, Hinted};
 use crate::receipts::Judged;
 use anyhow::ensure;
-use schemas::bundle::{Bundle, Cover, ProvenEntry};
+use schemas::bundle::{BUNDLE_VERSION, Bundle, Cover, ProvenEntry};
+use schemas::completeness::Completeness;
 use schemas::digest::AttachmentDigest;
 use schemas::key::PublicKey;
 use schemas::object::Object as _;
 use std::collections::BTreeMap;
+use std::time::Duration;
 use tlog::checkpoint::Checkpoint;
 use tlog::hash::Hash;
 use tlog::note::Verifier as _;
@@ -37,14 +39,18 @@ pub struct Parts<'a> {
     pub evidence: &'a [Vec<u8>],
 }
 
-/// Fetches proofs in the tree of the verdict's checkpoint and encodes the bundle.
+/// How long a log's witnesses have for the checkpoint that covers the verdict.
+const WITNESSES_WAIT_MS: u64 = 20_000;
+const WITNESSES_ASK_MS: u64 = 500;
+
+/// Fetches proofs in the tree of the first cosigned checkpoint that covers the verdict, or of the verdict's own, and
+/// encodes the bundle.
 pub fn assemble(ledger: &Ledger, parts: &Parts) -> anyhow::Result<Vec<u8>> {
-    let last = &parts.verdict.1.signed;
+    let last = &last_of(ledger, parts)?;
     let size = last.head.size.0;
     let mut entries = Vec::new();
     let mut prove = |bytes: &[u8], index: u64| -> anyhow::Result<()> {
-        let logged = ledger.proof(bytes, index, size)?;
-        entries.push(ProvenEntry { index, bytes: bytes.to_vec(), proof: raw(&logged.proof.inclusion.0) });
+        entries.push(proven(ledger, bytes, index, size)?);
         Ok(())
     };
     prove(&parts.entries.run_bytes, parts.run_index)?;
@@ -56,27 +62,66 @@ pub fn assemble(ledger: &Ledger, parts: &Parts) -> anyhow::Result<Vec<u8>> {
         prove(&judged.bytes, judged.logged.index)?;
     }
     prove(&parts.verdict.0, parts.verdict.1.index)?;
+    let completeness = completeness(ledger, parts, last)?;
+    if completeness.is_none() {
+        output::note(
+            "the log gave no register of this run: the bundle does not show that the prediction is the only one",
+        );
+    }
     let bundle = Bundle {
+        version: BUNDLE_VERSION,
         checkpoint: last.note.clone(),
         entries,
         covers: covers(ledger, parts, last)?,
         plan: parts.secrets.plan_bytes.clone(),
         attachments: attachments(parts),
+        completeness,
     };
     Ok(bundle.encode())
 }
 
-/// One cover for each different tree that a receipt's challenge stands on.
+fn proven(ledger: &Ledger, bytes: &[u8], index: u64, size: u64) -> anyhow::Result<ProvenEntry> {
+    let logged = ledger.proof(bytes, index, size)?;
+    Ok(ProvenEntry { index, bytes: bytes.to_vec(), proof: raw(&logged.proof.inclusion.0) })
+}
+
+/// The bundle's checkpoint. A log that has witnesses is given some time: they ask for no more than the latest tree, and
+/// the verdict has only just come into it.
+fn last_of(ledger: &Ledger, parts: &Parts) -> anyhow::Result<SignedHead> {
+    let (bytes, logged) = &parts.verdict;
+    if !ledger.is_witnessed()? {
+        output::note("the log has no witnesses: nothing in the bundle proves a time");
+        return Ok(logged.signed.clone());
+    }
+    for _ in 0..WITNESSES_WAIT_MS / WITNESSES_ASK_MS {
+        let first = ledger.first_proof(bytes, logged.index)?;
+        if first.signed.is_cosigned() {
+            return Ok(first.signed);
+        }
+        std::thread::sleep(Duration::from_millis(WITNESSES_ASK_MS));
+    }
+    output::note(
+        "the log's witnesses have not cosigned the verdict's checkpoint in time: run this again later",
+    );
+    Ok(logged.signed.clone())
+}
+
+/// One cover for each different tree that a receipt's challenge stands on, and one for the first tree with the prediction
+/// that witnesses have cosigned.
 fn covers(ledger: &Ledger, parts: &Parts, last: &SignedHead) -> anyhow::Result<Vec<Cover>> {
-    let mut heads: BTreeMap<u64, TreeHead> = BTreeMap::new();
+    let mut heads: BTreeMap<u64, (TreeHead, Option<Vec<u8>>)> = BTreeMap::new();
     for judged in parts.judged {
         let note = &judged.admitted.receipt().checkpoint;
         let head = Checkpoint::open(note, ledger.key().name().as_str(), ledger.key())?.head;
-        heads.insert(head.size.0, head);
+        heads.insert(head.size.0, (head, None));
+    }
+    let bytes = &parts.entries.prediction_bytes;
+    let first = ledger.first_proof(bytes, parts.prediction_index)?.signed;
+    if first.is_cosigned() && first.head.size <= last.head.size {
+        heads.entry(first.head.size.0).or_insert((first.head, None)).1 = Some(first.note);
     }
     let mut covers = Vec::new();
-    for (tree_size, head) in heads {
-        let bytes = &parts.entries.prediction_bytes;
+    for (tree_size, (head, checkpoint)) in heads {
         let logged = ledger.proof(bytes, parts.prediction_index, tree_size)?;
         ensure!(
             logged.signed.head == head,
@@ -90,9 +135,31 @@ fn covers(ledger: &Ledger, parts: &Parts, last: &SignedHead) -> anyhow::Result<V
         );
         let consistency = ledger.consistency(head, last.head)?;
         let inclusion = raw(&logged.proof.inclusion.0);
-        covers.push(Cover { tree_size, inclusion, consistency: raw(&consistency.0) });
+        covers.push(Cover { tree_size, inclusion, consistency: raw(&consistency.0), checkpoint });
     }
     Ok(covers)
+}
+
+/// The newest register of the run in the bundle's tree, and the predictions it lists.
+fn completeness(ledger: &Ledger, parts: &Parts, last: &SignedHead) -> anyhow::Result<Option<Completeness>> {
+    let newest = match ledger.completeness(parts.entries.id, false) {
+        Ok(bytes) => Completeness::decode(&bytes)?,
+        Err(LedgerError::Http(error)) if error.status() == Some(404) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    let size = last.head.size.0;
+    let mut register = (newest.register.index, newest.register.bytes);
+    if register.0 >= size {
+        // Others' openings and verdicts have been logged since. Lists only grow: an older register's is a beginning.
+        let listed = ledger.run_entries(parts.entries.id)?;
+        let older = listed.iter().filter(|entry| entry.kind == "register" && entry.index < size);
+        let Some(older) = older.max_by_key(|entry| entry.index) else { return Ok(None) };
+        register = (older.index, ledger.entry(older.digest)?);
+    }
+    let (index, bytes) = register;
+    let predictions = newest.predictions.into_iter().filter(|leaf| leaf.index < index).collect();
+    let register = proven(ledger, &bytes, index, size)?;
+    Ok(Some(Completeness { checkpoint: last.note.clone(), register, predictions, entries: None }))
 }
 
 fn attachments(parts: &Parts) -> Vec<Vec<u8>> {
@@ -109,10 +176,21 @@ fn raw(hashes: &[Hash]) -> Vec<[u8; 32]> {
 }
 
 /// Checks a bundle as its reader will, with any device. A bundle that only its verdict keeps from verifying is sound.
-pub fn check_own(bytes: &[u8], ledger: &Ledger, predictor: PublicKey) -> anyhow::Result<Report> {
-    let policy = Policy::new(ledger.key().clone(), vec![predictor], vec![], vec![])?;
-    let report = verify::bundle::check(bytes, &policy);
+/// With a policy, what its witnesses prove of times is in the report, if the bundle meets it.
+pub fn check_own(
+    bytes: &[u8],
+    ledger: &Ledger,
+    predictor: PublicKey,
+    policy: Option<&Policy>,
+) -> anyhow::Result<Report> {
+    let own = Policy::new(ledger.key().clone(), vec![predictor], vec![], vec![])?;
+    let report = verify::bundle::check(bytes, &own);
     let sound = report.class == Class::Agreeing || report.verdict.is_some();
     ensure!(sound, "the bundle does not stand its own check: {}", report.summary());
-    Ok(report)
+    let Some(policy) = policy else { return Ok(report) };
+    let asked = verify::bundle::check(bytes, policy);
+    if asked.class != Class::Agreeing {
+        output::note(&format!("by the policy this bundle is {}", asked.summary()));
+    }
+    Ok(if asked.times.is_some() { asked } else { report })
 }

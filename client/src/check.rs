@@ -3,10 +3,11 @@
 use crate::cli::VerifyArgs;
 use crate::folder::read_file;
 use crate::keyfile;
-use crate::output;
+use crate::output::{self, Hinted};
 use schemas::bundle::Bundle;
 use schemas::key::PublicKey;
 use schemas::object::Object as _;
+use std::path::Path;
 use verify::policy::Policy;
 use verify::report::{Check, Report, State};
 
@@ -14,7 +15,7 @@ use verify::report::{Check, Report, State};
 pub fn run(args: &VerifyArgs) -> anyhow::Result<u8> {
     let policy = policy(args)?;
     let bytes = read_file(&args.file, Bundle::BYTES_MAX as u64)?;
-    let report = verify::bundle::check(&bytes, &policy);
+    let report = verify::bundle::check_owned(bytes, &policy);
     if args.json {
         output::result(&format!("{}\n", verify::json::report(&report)));
     } else {
@@ -27,12 +28,25 @@ pub fn run(args: &VerifyArgs) -> anyhow::Result<u8> {
 }
 
 fn policy(args: &VerifyArgs) -> anyhow::Result<Policy> {
+    if let Some(path) = &args.policy {
+        return policy_file(path);
+    }
     let keys = |texts: &[String]| -> anyhow::Result<Vec<PublicKey>> {
         texts.iter().map(|text| Ok(keyfile::public_key(text)?)).collect()
     };
-    let log = keyfile::log_key(&args.log_key)?;
+    let log = keyfile::log_key(args.log_key.as_deref().unwrap_or_default())?;
     let (devices, signers) = (keys(&args.device_key)?, keys(&args.verdict_key)?);
     Ok(Policy::new(log, keys(&args.predictor_key)?, devices, signers)?)
+}
+
+/// Reads a policy file.
+pub fn policy_file(path: &Path) -> anyhow::Result<Policy> {
+    // A byte more than may be: what is too long is for the parser to tell.
+    let bytes = read_file(path, tlog::policy::POLICY_BYTES_MAX as u64 + 1)?;
+    verify::policy_file::parse(&bytes).map_err(|error| {
+        let hint = "a policy has lines such as `log VKEY`, `quorum none`, `predictor KEY`; docs/spec/bundle.md lists all";
+        Hinted::new(format!("{}: {error}", path.display()), hint).into()
+    })
 }
 
 /// What may be behind a failed check.
@@ -40,6 +54,9 @@ fn hint_of(report: &Report) -> Option<&'static str> {
     let Check { number, state: State::Fails(why), .. } = report.failure()? else { return None };
     match number {
         1 => Some(output::NO_BUNDLE),
+        2 if why.contains("no quorum") => Some(
+            "a later bundle of the same run may have more cosignatures: `client reconcile` again writes one",
+        ),
         4 if why.contains("the receipt is signed by") => Some("another device's key, or another's bundle"),
         4 if why.contains("the verdict is signed by") => {
             Some("--verdict-key names who signed the verdict, if it was not the predictor")

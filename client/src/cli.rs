@@ -60,8 +60,15 @@ Example:
 Exit status: 0 genuine and agreeing, 1 checked and not so, 2 could not be checked.
 
 Example:
-  client verify run.tally --log-key log/log.pub --predictor-key predictor.pub")]
+  client verify run.tally --log-key log/log.pub --predictor-key predictor.pub
+  client verify run.tally --policy policy.txt")]
     Verify(VerifyArgs),
+    /// Explain a bundle's argument part by part, or write its proofs as files; nothing is checked
+    #[command(after_help = "\
+Example:
+  client bundle run.tally --explain
+  client bundle run.tally --export proofs")]
+    Bundle(BundleArgs),
     /// Print what a bundle says, without checking any of it
     #[command(after_help = "Example:\n  client show run.tally")]
     Show(ShowArgs),
@@ -155,6 +162,9 @@ pub struct ReconcileArgs {
     /// Where the bundle goes
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,
+    /// A policy file, for what its witnesses prove of times; without it no time is told
+    #[arg(long, value_name = "FILE")]
+    pub policy: Option<PathBuf>,
     /// Print the verdict as JSON
     #[arg(long)]
     pub json: bool,
@@ -165,11 +175,14 @@ pub struct ReconcileArgs {
 pub struct VerifyArgs {
     /// A bundle
     pub file: PathBuf,
+    /// A file that says whom to trust and what to ask for (docs/spec/bundle.md); in place of the keys below
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["log_key", "predictor_key", "device_key", "verdict_key"])]
+    pub policy: Option<PathBuf>,
     /// The log's vkey, or a file that holds it
-    #[arg(long, value_name = "VKEY|FILE")]
-    pub log_key: String,
+    #[arg(long, value_name = "VKEY|FILE", required_unless_present = "policy")]
+    pub log_key: Option<String>,
     /// A predictor's public key, or a file that holds it
-    #[arg(long, value_name = "KEY|FILE", required = true)]
+    #[arg(long, value_name = "KEY|FILE", required_unless_present = "policy")]
     pub predictor_key: Vec<String>,
     /// A device's public key, or a file that holds it; without any, every key is taken, and the report says so
     #[arg(long, value_name = "KEY|FILE")]
@@ -180,6 +193,20 @@ pub struct VerifyArgs {
     /// Print the report as JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// Arguments of `client bundle`.
+#[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("what").required(true).multiple(true))]
+pub struct BundleArgs {
+    /// A bundle
+    pub file: PathBuf,
+    /// Print what each part is and what it proves
+    #[arg(long, group = "what")]
+    pub explain: bool,
+    /// Write each entry and its proof as files into this folder, which must not be there
+    #[arg(long, value_name = "DIR", group = "what")]
+    pub export: Option<PathBuf>,
 }
 
 /// Arguments of `client show`.

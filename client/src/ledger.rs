@@ -10,7 +10,7 @@ use schemas::statement::STATEMENT_BYTES_MAX;
 use serde_json::Value;
 use tlog::checkpoint::{Checkpoint, CheckpointError};
 use tlog::hash::{Hash, HashError, leaf_hash};
-use tlog::note::{KeyError, Verifier as _, VerifierKey};
+use tlog::note::{KeyError, SignedNote, Verifier as _, VerifierKey};
 use tlog::proof::{ConsistencyProof, ProofError, check_consistency};
 use tlog::tlog_proof::{PROOF_BYTES_MAX, TlogProof, TlogProofError};
 use tlog::tree::TreeHead;
@@ -118,6 +118,13 @@ pub struct SignedHead {
     pub note: Vec<u8>,
     /// What it commits to.
     pub head: TreeHead,
+}
+
+impl SignedHead {
+    /// Whether somebody besides the log has signed it; whoever reads a bundle checks by whom.
+    pub fn is_cosigned(&self) -> bool {
+        SignedNote::parse(&self.note).is_ok_and(|note| note.signatures().len() > 1)
+    }
 }
 
 /// An entry's place in the log, proven.
@@ -236,6 +243,24 @@ impl Ledger {
         let logged = self.proven(entry, answer, true)?;
         let right = logged.index == index && logged.signed.head.size.0 == size;
         if right { Ok(logged) } else { Err(form(&path, "the index and tree size asked for")) }
+    }
+
+    /// The place of an entry that is known to have index `index`, proven under the first checkpoint that covers it and
+    /// that witnesses have cosigned; or, if there is none yet, the latest.
+    pub fn first_proof(&self, entry: &[u8], index: u64) -> Result<Logged, LedgerError> {
+        let path = format!("/proof/{index}.tlog-proof");
+        let answer = self.server.fetch(&path, PROOF_BYTES_MAX as u64, TIMEOUT_MS)?;
+        let logged = self.proven(entry, answer, true)?;
+        if logged.index == index { Ok(logged) } else { Err(form(&path, "the index asked for")) }
+    }
+
+    /// Whether witnesses cosign this log: there is a checkpoint that a quorum has cosigned.
+    pub fn is_witnessed(&self) -> Result<bool, LedgerError> {
+        match self.server.fetch("/checkpoint/witnessed", CHECKPOINT_BYTES_MAX as u64, TIMEOUT_MS) {
+            Err(error) if error.status() == Some(404) => Ok(false),
+            Err(error) => Err(error.into()),
+            Ok(note) => self.open(note).map(|_| true),
+        }
     }
 
     fn proven(&self, entry: &[u8], answer: Vec<u8>, repeated: bool) -> Result<Logged, LedgerError> {

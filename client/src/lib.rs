@@ -21,6 +21,7 @@ pub mod reconcile;
 pub mod assemble;
 pub mod account;
 pub mod check;
+pub mod bundle;
 pub mod show;
 pub mod completeness;
 pub mod monitor;

@@ -3,6 +3,7 @@
 use crate::account;
 use crate::assemble::{Parts, assemble, check_own};
 use crate::atomic;
+use crate::check::policy_file;
 use crate::cli::ReconcileArgs;
 use crate::evidence::{Folders, Located, case_of, locate};
 use crate::folder::{Entries, Secrets, read_entries, read_secrets};
@@ -24,8 +25,10 @@ use std::path::Path;
 use step::setup::Setup;
 use verify::case::{Case, Decision, Need};
 use verify::evidence::Evidence;
+use verify::policy::Policy;
 use verify::receipt::{Admitted, Terms};
 use verify::reconcile::refused_of;
+use verify::times::Times;
 
 /// What is known, and found sound, before the log is asked for anything.
 struct Ready {
@@ -34,6 +37,8 @@ struct Ready {
     secrets: Secrets,
     /// What a replay computes from, if one is wanted.
     replay: Option<Setup>,
+    /// By whose witnesses times are told.
+    policy: Option<Policy>,
 }
 
 /// Everything that can be refused without the log is refused first.
@@ -65,12 +70,13 @@ fn ready(args: &ReconcileArgs) -> anyhow::Result<Ready> {
     let out_folder = out_folder.unwrap_or(Path::new("."));
     ensure!(out_folder.is_dir(), "--out {}: there is no folder {}", args.out.display(), out_folder.display());
     let replay = args.replay.as_deref().map(|run_toml| replay::load(&entries, run_toml)).transpose()?;
-    Ok(Ready { key, entries, secrets, replay })
+    let policy = args.policy.as_deref().map(policy_file).transpose()?;
+    Ok(Ready { key, entries, secrets, replay, policy })
 }
 
 /// Runs the command. The order of its steps is the argument: receipts are logged while the prediction is sealed.
 pub fn run(args: &ReconcileArgs) -> anyhow::Result<u8> {
-    let Ready { key, entries, secrets, replay } = ready(args)?;
+    let Ready { key, entries, secrets, replay, policy } = ready(args)?;
     let ledger = connect(&args.ledger, Some(&args.log_key))?;
     let logged = find_prediction(&ledger, &entries)?;
     let run_index = find_run(&ledger, &entries, logged.index)?;
@@ -128,9 +134,9 @@ pub fn run(args: &ReconcileArgs) -> anyhow::Result<u8> {
         evidence: &located.evidence,
     };
     let bundle = assemble(&ledger, &parts)?;
-    check_own(&bundle, &ledger, entries.predictor)?;
+    let own = check_own(&bundle, &ledger, entries.predictor, policy.as_ref())?;
     atomic::write(&args.out, &bundle, atomic::PUBLIC)?;
-    report(args, &verdict, &located.decision, verdict_index, bundle.len());
+    report(args, &verdict, &located.decision, own.times.as_ref(), (verdict_index, bundle.len()));
     Ok(if verdict.outcome == Outcome::Agree { output::YES } else { output::NOT_SO })
 }
 
@@ -231,13 +237,20 @@ fn verdict_of(
     }
 }
 
-fn report(args: &ReconcileArgs, verdict: &Verdict, decision: &Decision, index: u64, bundle_bytes: usize) {
+fn report(
+    args: &ReconcileArgs,
+    verdict: &Verdict,
+    decision: &Decision,
+    times: Option<&Times>,
+    (index, bundle_bytes): (u64, usize),
+) {
     if let Some(hint) = traces_hint(&decision.needed) {
         output::hint(hint);
     }
     let invalid_at = decision.invalid_at.as_deref();
     if args.json {
         let mut value = verify::json::verdict(verdict);
+        value["times"] = times.map(verify::json::times).unwrap_or_default();
         value["verdict_index"] = index.into();
         value["invalid_at"] = invalid_at.into();
         value["bundle"] = args.out.display().to_string().into();
@@ -247,6 +260,9 @@ fn report(args: &ReconcileArgs, verdict: &Verdict, decision: &Decision, index: u
     let mut text = account::tell(verdict);
     if let Some(place) = invalid_at {
         text.push_str(&format!("first not finite: {place}\n"));
+    }
+    for line in times.into_iter().flat_map(Times::lines) {
+        text.push_str(&format!("time: {line}\n"));
     }
     text.push_str(&format!(
         "verdict at index {index}; bundle {} ({bundle_bytes} bytes)\n",

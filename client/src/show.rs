@@ -36,7 +36,17 @@ pub fn describe(bundle: &Bundle) -> String {
     }
     text.push('\n');
     for cover in &bundle.covers {
-        let _ = writeln!(text, "cover: a challenge's checkpoint of size {}", cover.tree_size);
+        let cosigned = if cover.checkpoint.is_some() { ", with cosignatures" } else { "" };
+        let _ = writeln!(
+            text,
+            "cover: a checkpoint of size {} that holds the prediction{cosigned}",
+            cover.tree_size
+        );
+    }
+    if let Some(object) = &bundle.completeness {
+        let (count, index) = (object.predictions.len(), object.register.index);
+        let _ =
+            writeln!(text, "completeness: {count} predictions of the run, by the register of entry {index}");
     }
     let _ = writeln!(text, "plan: {} bytes", bundle.plan.len());
     for bytes in &bundle.attachments {
@@ -106,9 +116,11 @@ pub fn to_json(bundle: &Bundle) -> Value {
     json!({
         // Said in the JSON too: whoever reads it has not seen the first line of the text.
         "verified": Value::Null,
+        "version": bundle.version,
         "checkpoint": String::from_utf8_lossy(&bundle.checkpoint),
         "entries": bundle.entries.iter().map(entry_json).collect::<Vec<_>>(),
         "cover_sizes": bundle.covers.iter().map(|cover| cover.tree_size).collect::<Vec<_>>(),
+        "register": bundle.completeness.as_ref().map(|object| object.register.index),
         "plan_bytes": bundle.plan.len(),
         "attachments": bundle.attachments.iter().map(attachment).collect::<Vec<_>>(),
     })

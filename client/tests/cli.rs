@@ -4,8 +4,8 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Output};
 
-const COMMANDS: [&str; 8] =
-    ["keygen", "submit", "challenge", "reconcile", "verify", "show", "completeness", "monitor"];
+const COMMANDS: [&str; 9] =
+    ["keygen", "submit", "challenge", "reconcile", "verify", "bundle", "show", "completeness", "monitor"];
 
 fn client(folder: &Path, arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_client")).current_dir(folder).args(arguments).output().unwrap()
@@ -138,6 +138,87 @@ fn the_command_prints_as_json_what_a_page_is_told() {
     }
 }
 
+/// The fixtures' policy of witnesses, the predictor's key, and what else it asks for.
+fn fixture_policy(folder: &Path, lines: &str) {
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("fixtures");
+    let trust = std::fs::read_to_string(fixtures.join("witness/policy.txt")).unwrap();
+    let mut seed = [0; 32];
+    seed[..9].copy_from_slice(b"predictor");
+    let predictor = schemas::key::SecretKey::from_seed(seed).public();
+    std::fs::write(folder.join("policy.txt"), format!("{trust}predictor {predictor}\n{lines}")).unwrap();
+}
+
+#[test]
+fn a_policy_file_takes_the_place_of_keys_and_tells_times() {
+    let folder = tempfile::tempdir().unwrap();
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("fixtures");
+    let file = fixtures.join("bundle/agree.cbor");
+    let verify = |arguments: &[&str]| {
+        client(
+            folder.path(),
+            &[&["verify", file.to_str().unwrap(), "--policy", "policy.txt"], arguments].concat(),
+        )
+    };
+    fixture_policy(folder.path(), "faulty 1\n");
+    let good = verify(&[]);
+    assert_eq!(status(&good), 0, "{}", stdout(&good));
+    let line = "time: the prediction was in the log by 2027-01-15T08:00:07Z, if at most 1 of 2 witnesses are wrong\n";
+    assert!(stdout(&good).contains(line), "{}", stdout(&good));
+    let json: serde_json::Value = serde_json::from_str(&stdout(&verify(&["--json"]))).unwrap();
+    assert_eq!(json["times"]["prediction_by_unix_s"], 1_800_000_007);
+    fixture_policy(folder.path(), "simulated no\n");
+    let simulated = verify(&[]);
+    assert_eq!(status(&simulated), 1);
+    assert!(stdout(&simulated).contains("genuine, but verdict is agree by receipts of a simulated device"));
+    fixture_policy(folder.path(), "predictors x\n");
+    let wrong = verify(&[]);
+    assert_eq!(status(&wrong), 2);
+    assert!(
+        stderr(&wrong).starts_with("client: error: policy.txt: line 7: the line begins with \"predictors\"")
+    );
+    assert!(stderr(&wrong).contains("client: hint: a policy has lines such as "), "{}", stderr(&wrong));
+    let both = verify(&["--log-key", "x"]);
+    assert_eq!(status(&both), 2);
+    assert!(stderr(&both).contains("cannot be used with"), "{}", stderr(&both));
+}
+
+#[test]
+fn a_bundle_is_explained_and_its_proofs_are_files_that_prove() {
+    let folder = tempfile::tempdir().unwrap();
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("fixtures");
+    let [second, first] = ["bundle/agree.cbor", "bundle/v1/agree.cbor"].map(|path| fixtures.join(path));
+    let [second, first] = [&second, &first].map(|path| path.to_str().unwrap());
+    let none = client(folder.path(), &["bundle", second]);
+    assert_eq!(status(&none), 2, "something has to be asked for");
+    let told = stdout(&client(folder.path(), &["bundle", second, "--explain"]));
+    assert!(told.starts_with("This explains what the bundle says. Nothing was verified: "), "{told}");
+    for part in ["checkpoint\n", "entry 2: prediction, signed by ", "cover of size 3\n", "completeness\n"] {
+        assert!(told.contains(&format!("\n{part}")), "{part} in {told}");
+    }
+    assert!(told.contains("under the names of witness.example/first, witness.example/second\n"), "{told}");
+    let told = stdout(&client(folder.path(), &["bundle", first, "--explain"]));
+    assert!(told.contains("is      not there\n"), "{told}");
+
+    let written = client(folder.path(), &["bundle", second, "--export", "proofs"]);
+    assert_eq!(status(&written), 0, "{}", stderr(&written));
+    assert!(stderr(&written).contains("client: note: no COSE receipts: "), "{}", stderr(&written));
+    assert_eq!(stdout(&written).lines().count(), 2 * 7 + 3);
+    let proofs = folder.path().join("proofs");
+    let key = std::fs::read_to_string(fixtures.join("checkpoint/log.vkey")).unwrap();
+    let key = tlog::note::VerifierKey::parse(key.trim()).unwrap();
+    for name in ["1-run", "2-prediction", "3-receipt", "4-receipt", "5-opening", "7-verdict", "8-register"] {
+        let entry = std::fs::read(proofs.join(format!("{name}.cose"))).unwrap();
+        let proof = std::fs::read(proofs.join(format!("{name}.tlog-proof"))).unwrap();
+        let proof = tlog::tlog_proof::TlogProof::parse(&proof).unwrap();
+        let origin = tlog::note::Verifier::name(&key).as_str();
+        proof.check(tlog::hash::leaf_hash(&entry), origin, &key).unwrap();
+    }
+    let file = std::fs::read(proofs.join("run.completeness")).unwrap();
+    let report = verify::completeness::check(&file, &key, &[]);
+    assert_eq!(report.class, verify::report::Class::Agreeing, "{report}");
+    assert_eq!(status(&client(folder.path(), &["bundle", second, "--export", "proofs"])), 2);
+}
+
 #[test]
 fn a_log_that_is_not_there_is_an_error_with_a_hint_and_leaves_no_file() {
     let folder = tempfile::tempdir().unwrap();
@@ -180,6 +261,8 @@ fn some_bundle() -> Vec<u8> {
     let bytes = schemas::statement::Statement::sign(&run, &key).unwrap();
     let entries = vec![schemas::bundle::ProvenEntry { index: 1, bytes, proof: vec![] }];
     schemas::bundle::Bundle {
+        version: 1,
+        completeness: None,
         checkpoint: b"log.example\n2\n".to_vec(),
         entries,
         covers: vec![],

@@ -3,30 +3,40 @@
 use crate::attachment::ATTACHMENT_BYTES_MAX;
 use crate::cbor::Value;
 use crate::challenge::CHECKPOINT_BYTES_MAX;
+use crate::completeness::Completeness;
 use crate::object::{Fields, Object, ObjectError};
 use crate::run::LEAVES_MAX;
 use crate::statement::STATEMENT_BYTES_MAX;
 
-/// The only version there is.
-pub const BUNDLE_VERSION: u64 = 1;
+/// The version that is written.
+pub const BUNDLE_VERSION: u64 = 2;
+/// The first version. Its bundles have no cosigned covers and no completeness, and are read for ever.
+pub const BUNDLE_VERSION_1: u64 = 1;
 /// Most hashes in one proof: a tree of 2^63 entries has 63 levels.
 pub const PROOF_HASHES_MAX: usize = 64;
 /// Most entries: run, prediction, opening, a receipt per device, verdict.
 pub const ENTRIES_MAX: usize = LEAVES_MAX as usize + 4;
+/// Most covers: one for each checkpoint that a receipt answers, and one that witnesses have cosigned.
+pub const COVERS_MAX: usize = LEAVES_MAX as usize + 1;
 
 /// A bundle. The checkpoint is kept as bytes: what it says is for `tlog` to read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bundle {
+    /// 1 or 2.
+    pub version: u64,
     /// The signed checkpoint that all entries are proven in.
     pub checkpoint: Vec<u8>,
     /// Run, prediction, opening (unless the prediction is open), receipts in rank order, verdict.
     pub entries: Vec<ProvenEntry>,
-    /// One for each different checkpoint that a receipt answers, by ascending tree size.
+    /// One for each different checkpoint that a receipt answers, and the first that witnesses have cosigned and that
+    /// holds the prediction; by ascending tree size.
     pub covers: Vec<Cover>,
     /// The encoded plan.
     pub plan: Vec<u8>,
     /// Attachments named in the entries, by ascending SHA-256.
     pub attachments: Vec<Vec<u8>>,
+    /// The run's predictions, all of them, by the log's word; from version 2 on, where the log gives it.
+    pub completeness: Option<Completeness>,
 }
 
 /// A log entry with its inclusion proof in the bundle's checkpoint.
@@ -40,7 +50,7 @@ pub struct ProvenEntry {
     pub proof: Vec<[u8; 32]>,
 }
 
-/// The proof that a challenge's checkpoint already covered the prediction, and is part of the same history.
+/// The proof that a checkpoint already covered the prediction, and is part of the same history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cover {
     /// Tree size of that checkpoint.
@@ -49,6 +59,8 @@ pub struct Cover {
     pub inclusion: Vec<[u8; 32]>,
     /// Consistency of that tree with the bundle's checkpoint.
     pub consistency: Vec<[u8; 32]>,
+    /// The cosigned checkpoint itself, if it is there for its cosignatures; from version 2 on.
+    pub checkpoint: Option<Vec<u8>>,
 }
 
 impl Object for Bundle {
@@ -56,52 +68,52 @@ impl Object for Bundle {
     const BYTES_MAX: usize = 1 << 30;
 
     fn to_value(&self) -> Value {
-        let cover = |cover: &Cover| {
-            Value::map([
-                ("tree_size", Value::Uint(cover.tree_size)),
-                ("inclusion", Value::Bytes(cover.inclusion.concat())),
-                ("consistency", Value::Bytes(cover.consistency.concat())),
-            ])
-        };
-        Value::map([
-            ("tallystick_bundle", Value::Uint(BUNDLE_VERSION)),
-            ("checkpoint", Value::bytes(&self.checkpoint)),
-            ("entries", Value::Array(self.entries.iter().map(ProvenEntry::to_value).collect())),
-            ("covers", Value::Array(self.covers.iter().map(cover).collect())),
-            ("plan", Value::bytes(&self.plan)),
-            ("attachments", Value::Array(self.attachments.iter().map(Value::bytes).collect())),
-        ])
+        let mut pairs = vec![
+            (Value::text("tallystick_bundle"), Value::Uint(self.version)),
+            (Value::text("checkpoint"), Value::bytes(&self.checkpoint)),
+            (Value::text("entries"), Value::Array(self.entries.iter().map(ProvenEntry::to_value).collect())),
+            (Value::text("covers"), Value::Array(self.covers.iter().map(Cover::to_value).collect())),
+            (Value::text("plan"), Value::bytes(&self.plan)),
+            (Value::text("attachments"), Value::Array(self.attachments.iter().map(Value::bytes).collect())),
+        ];
+        if self.version != BUNDLE_VERSION_1 {
+            // A list of one or none, and never absent: so neither version's bytes are the other's but for the number.
+            let completeness = self.completeness.iter().map(Completeness::to_value).collect();
+            pairs.push((Value::text("completeness"), Value::Array(completeness)));
+        }
+        Value::Map(pairs)
     }
 
     fn from_value(value: Value) -> Result<Bundle, ObjectError> {
         let mut fields = Fields::open(Self::STEM, value)?;
         // The version first: everything else is this version's business.
         let version = fields.uint("tallystick_bundle", u64::MAX)?;
-        if version != BUNDLE_VERSION {
-            return Err(fields.wrong(
-                "tallystick_bundle",
-                format!("version {BUNDLE_VERSION}"),
-                version.to_string(),
-            ));
+        if ![BUNDLE_VERSION_1, BUNDLE_VERSION].contains(&version) {
+            let expected = format!("version {BUNDLE_VERSION_1} or {BUNDLE_VERSION}");
+            return Err(fields.wrong("tallystick_bundle", expected, version.to_string()));
         }
+        let newer = version != BUNDLE_VERSION_1;
         let mut entries = Vec::new();
         for item in fields.array("entries", ENTRIES_MAX)? {
             entries.push(proven_entry(Self::STEM, item)?);
         }
         let mut covers: Vec<Cover> = Vec::new();
-        for item in fields.array("covers", LEAVES_MAX as usize)? {
-            let cover = cover_from(item)?;
+        for item in fields.array("covers", if newer { COVERS_MAX } else { LEAVES_MAX as usize })? {
+            let cover = cover_from(item, newer)?;
             if covers.last().is_some_and(|last| last.tree_size >= cover.tree_size) {
                 return Err(fields.wrong("covers", "ascending tree sizes", cover.tree_size.to_string()));
             }
             covers.push(cover);
         }
+        let completeness = if newer { fields.array("completeness", 1)?.pop() } else { None };
         let bundle = Bundle {
+            version,
             checkpoint: limited(&mut fields, "checkpoint", CHECKPOINT_BYTES_MAX)?,
             entries,
             covers,
             plan: limited(&mut fields, "plan", ATTACHMENT_BYTES_MAX as usize)?,
             attachments: attachments_from(&mut fields)?,
+            completeness: completeness.map(Completeness::from_value).transpose()?,
         };
         fields.close()?;
         Ok(bundle)
@@ -133,6 +145,18 @@ impl ProvenEntry {
     }
 }
 
+impl Cover {
+    fn to_value(&self) -> Value {
+        let mut pairs = vec![
+            (Value::text("tree_size"), Value::Uint(self.tree_size)),
+            (Value::text("inclusion"), Value::Bytes(self.inclusion.concat())),
+            (Value::text("consistency"), Value::Bytes(self.consistency.concat())),
+        ];
+        pairs.extend(self.checkpoint.iter().map(|note| (Value::text("checkpoint"), Value::bytes(note))));
+        Value::Map(pairs)
+    }
+}
+
 /// Reads a proven entry that stands in an object.
 pub(crate) fn proven_entry(object: &'static str, value: Value) -> Result<ProvenEntry, ObjectError> {
     let mut fields = Fields::open(object, value)?;
@@ -145,13 +169,24 @@ pub(crate) fn proven_entry(object: &'static str, value: Value) -> Result<ProvenE
     Ok(entry)
 }
 
-fn cover_from(value: Value) -> Result<Cover, ObjectError> {
+fn cover_from(value: Value, newer: bool) -> Result<Cover, ObjectError> {
     let mut fields = Fields::open(Bundle::STEM, value)?;
-    let cover = Cover {
+    let mut cover = Cover {
         tree_size: fields.uint("tree_size", i64::MAX as u64)?,
         inclusion: fields.row("inclusion", 0..=PROOF_HASHES_MAX)?,
         consistency: fields.row("consistency", 0..=2 * PROOF_HASHES_MAX)?,
+        checkpoint: None,
     };
+    if let Some(note) = newer.then(|| fields.take_optional("checkpoint")).flatten() {
+        let Value::Bytes(note) = note else {
+            return Err(fields.wrong("checkpoint", "a byte string", note.kind()));
+        };
+        if note.len() > CHECKPOINT_BYTES_MAX {
+            let expected = format!("at most {CHECKPOINT_BYTES_MAX} bytes");
+            return Err(fields.wrong("a cover's checkpoint", expected, format!("{} bytes", note.len())));
+        }
+        cover.checkpoint = Some(note);
+    }
     fields.close()?;
     Ok(cover)
 }

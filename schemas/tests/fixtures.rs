@@ -6,9 +6,11 @@ mod sample;
 
 use sample::objects::{self, Sample, sample};
 use sample::{Encoded, diagnostic, network, rejected, tree};
+use schemas::bundle::Bundle;
 use schemas::cbor;
 use schemas::config::Config;
 use schemas::digest::EntryDigest;
+use schemas::object::Object as _;
 use schemas::profile::F32_FMA;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -300,6 +302,23 @@ fn every_rejected_case_fails_for_its_own_reason() {
         if !path.starts_with("cbor/") && !expect.contains("the signature is not") {
             assert_eq!(messages.insert(expect.to_owned(), path.clone()), None, "{path}: {expect}");
         }
+    }
+}
+
+/// A version that was released is read for ever, and what it refused is refused for ever, in whatever words.
+#[test]
+fn files_of_the_first_version_are_read_as_they_were() {
+    let mut files = BTreeMap::new();
+    present(&folder(), "bundle/v1", &mut files);
+    let bytes = &files["bundle/v1/agree.cbor"];
+    let bundle = Bundle::decode(bytes).unwrap();
+    assert_eq!((bundle.version, bundle.encode()), (1, bytes.clone()));
+    files.retain(|path, _| path.contains("/rejected/"));
+    assert_eq!(files.len(), 11);
+    for (path, text) in files {
+        let text = String::from_utf8(text).unwrap();
+        let digits = text.split_once("\n\n").unwrap().1.replace('\n', "");
+        assert!(Bundle::decode(&hex::decode(digits).unwrap()).is_err(), "{path}");
     }
 }
 

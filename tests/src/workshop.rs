@@ -138,18 +138,17 @@ impl Workshop {
 
     /// Starts a log kept in `log/` of the folder.
     pub fn ledger(&self) -> Log {
+        self.server(&["serve", "--data", &self.text("log")])
+    }
+
+    /// Starts a log or a witness: a subcommand of `ledger` with its arguments, on a port of its own.
+    pub fn server(&self, arguments: &[&str]) -> Log {
         let address = self.path("address");
         let _ = std::fs::remove_file(&address);
         let child = Command::new(binaries().join("ledger"))
-            .args([
-                "serve",
-                "--data",
-                &self.text("log"),
-                "--listen",
-                "0",
-                "--address-file",
-                &self.text("address"),
-            ])
+            .args(arguments)
+            .args(["--listen", "0", "--address-file", &self.text("address")])
+            .current_dir(self.folder.path())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())

@@ -260,6 +260,19 @@ impl Policy {
         times.get(faulty).copied()
     }
 
+    /// The earliest time at which something can have been made that holds these cosignatures, if at most `faulty` of the
+    /// policy's witnesses lie about the time: the (faulty + 1)-th largest time, because one of so many witnesses is
+    /// honest and cosigned then or later. None if there are not so many.
+    pub fn proven_since(&self, cosignatures: &[Cosignature], faulty: usize) -> Option<u64> {
+        let latest = |witness: &PolicyWitness| {
+            let of_witness = cosignatures.iter().filter(|cosignature| cosignature.witness == witness.key);
+            of_witness.map(|cosignature| cosignature.time_s).max()
+        };
+        let mut times: Vec<u64> = self.witnesses.iter().filter_map(latest).collect();
+        times.sort_unstable_by_key(|time_s| std::cmp::Reverse(*time_s));
+        times.get(faulty).copied()
+    }
+
     /// Opens a note as a checkpoint that this policy accepts: signed by one of its logs, cosigned by a quorum.
     pub fn open(&self, note: &[u8]) -> Result<(Checkpoint, Vec<Cosignature>), UntrustedError> {
         let origin = note.split(|byte| *byte == b'\n').next().unwrap_or_default();

@@ -179,6 +179,12 @@ fn the_proven_time_is_the_worst_that_so_many_liars_leave() {
                 "{times:?} {faulty}"
             );
         }
+        // By a clock that runs backwards the latest, here the second line of each, is the earliest.
+        let backwards: Vec<_> = times.iter().map(|time| time.map(|time| 95 - time)).collect();
+        for faulty in 0..=5 {
+            let since = policy.proven_since(&cosignatures, faulty);
+            assert_eq!(since.map(|time| 100 - time), worst_case(&backwards, faulty), "{times:?} {faulty}");
+        }
         let signed = times.iter().flatten().count();
         assert_eq!(policy.is_quorum(&cosignatures), signed >= 2, "{times:?}");
     }

@@ -1,13 +1,15 @@
 //! Checks a bundle from scratch, offline (docs/spec/bundle.md). The steps have the numbers of that page.
 
 use crate::case::{Case, Decision};
+use crate::covers::{self, CoversError, NoQuorum};
 use crate::entries::{self, Entries, EntriesError};
 use crate::evidence::{Evidence, EvidenceError};
 use crate::policy::Policy;
 use crate::prediction::{PredictionError, read_body, read_plan};
-use crate::receipt::{Admitted, CoverError, Refusal, Terms, admit, check_cover, check_rule};
+use crate::receipt::{Admitted, Refusal, Terms, admit, check_rule};
 use crate::reconcile::{reconcile, refused_of};
 use crate::report::{Class, Report, TITLE_OPENLY};
+use crate::times::{Times, names};
 use schemas::attachment::AttachmentName;
 use schemas::bundle::Bundle;
 use schemas::digest::{AttachmentDigest, EntryDigest};
@@ -16,8 +18,9 @@ use schemas::plan::Plan;
 use schemas::prediction::{OpenBody, PredictionBody};
 use schemas::verdict::{Outcome, Verdict};
 use std::collections::{BTreeMap, BTreeSet};
-use tlog::checkpoint::{Checkpoint, CheckpointError};
-use tlog::note::Verifier as _;
+use tlog::checkpoint::CheckpointError;
+use tlog::cosignature::Cosignature;
+use tlog::note::{Verifier as _, VerifierKey};
 use tlog::tree::TreeHead;
 
 /// Why a check of a bundle failed.
@@ -41,10 +44,12 @@ enum Failure {
     Order { first: &'static str, second: &'static str, first_index: u64, second_index: u64 },
     #[error("expected receipts by ascending rank, found device {found} after device {after}")]
     Ranks { found: u64, after: u64 },
-    #[error("expected covers of the receipts' checkpoints of sizes {expected}, found {found}")]
-    Covers { expected: String, found: String },
     #[error(transparent)]
-    Cover(#[from] CoverError),
+    Covers(#[from] CoversError),
+    #[error(transparent)]
+    Quorum(#[from] NoQuorum),
+    #[error("the run's profile is {found:?}, the policy accepts {expected}")]
+    Profile { expected: String, found: String },
     #[error("the {what} is not among the attachments: expected {expected} of {bytes} bytes")]
     NoAttachment { what: String, expected: AttachmentDigest, bytes: u64 },
     #[error("attachment {0} is named by no entry")]
@@ -63,29 +68,51 @@ enum Failure {
 pub fn check(bytes: &[u8], policy: &Policy) -> Report {
     let mut report = Report::new();
     // The checks end at the first that fails; the report has it.
-    let _ = walk(bytes, policy, &mut report);
+    let _ = walk(decode(bytes), policy, &mut report);
     report
 }
 
-fn walk(bytes: &[u8], policy: &Policy, report: &mut Report) -> Option<()> {
-    let bundle = report.record(1, decode(bytes))?;
-    let head = report.record(2, checkpoint(&bundle, policy))?;
+/// The same, and gives up the bytes once they are read: so a bundle is not held twice while it is checked.
+pub fn check_owned(bytes: Vec<u8>, policy: &Policy) -> Report {
+    let mut report = Report::new();
+    let decoded = decode(&bytes);
+    drop(bytes);
+    let _ = walk(decoded, policy, &mut report);
+    report
+}
+
+fn walk(decoded: Step<Bundle>, policy: &Policy, report: &mut Report) -> Option<()> {
+    let bundle = report.record(1, decoded)?;
+    let log = policy.log_of(&bundle.checkpoint);
+    let trust = Trust { policy, log };
+    let (head, last) = report.record(2, checkpoint(&bundle, trust))?;
     report.record(3, inclusions(&bundle, head))?;
     let entries = report.record(4, statements(&bundle, policy))?;
     let attachments = Attachments::of(&bundle);
-    let opened = report.record(5, opened(&bundle, &entries, &attachments))?;
+    let opened = report.record(5, opened(&bundle, &entries, &attachments, policy))?;
     if entries.prediction.object.open.is_some() {
         // There is no opening to come after, and so no order that would rule out copying.
         report.retitle(6, TITLE_OPENLY);
     }
-    report.record(6, order(&bundle, &entries, policy, head))?;
-    let named = report.record(7, named(&entries, &opened, &attachments, policy))?;
+    let Placed { covering, register } = report.record(6, order(&bundle, &entries, trust, head))?;
+    let named = report.record(7, named(&entries, &opened, &attachments, log))?;
     let decision = report.record(8, compare(&entries, &opened, &named))?;
-    report.caveats = caveats(&entries, policy, decision.answers_judged);
+    report.caveats = caveats(&entries, policy, decision.answers_judged, register);
+    let notes: Vec<&[u8]> =
+        entries.receipts.iter().map(|receipt| receipt.object.checkpoint.as_slice()).collect();
+    report.times = Some(Times::of(policy, log, covering, &last, &notes));
+    report.register = register;
     report.verdict = Some(entries.verdict.object.clone());
-    report.record(9, outcome(&decision))?;
+    report.record(9, outcome(&decision, policy))?;
     report.class = Class::Agreeing;
     Some(())
+}
+
+/// The policy, and the log of it that the bundle is of.
+#[derive(Clone, Copy)]
+struct Trust<'a> {
+    policy: &'a Policy,
+    log: &'a VerifierKey,
 }
 
 /// What a check that holds gives to later ones, and what it covered, in words.
@@ -104,12 +131,15 @@ fn decode(bytes: &[u8]) -> Step<Bundle> {
     Ok((bundle, what))
 }
 
-/// Step 2: the checkpoint is the log's, by the policy's key.
-fn checkpoint(bundle: &Bundle, policy: &Policy) -> Step<TreeHead> {
-    let log = policy.log();
-    let checkpoint = Checkpoint::open(&bundle.checkpoint, log.name().as_str(), log)?;
-    let what = format!("{}, tree size {}, root {}", log.name(), checkpoint.head.size, checkpoint.head.root);
-    Ok((checkpoint.head, what))
+/// Step 2: the checkpoint is the log's, by the policy's key, and cosigned by a quorum.
+fn checkpoint(bundle: &Bundle, Trust { policy, log }: Trust) -> Step<(TreeHead, Vec<Cosignature>)> {
+    let (head, cosignatures) = covers::open(&bundle.checkpoint, policy, log)?;
+    covers::quorum(policy, head, &cosignatures)?;
+    let mut what = format!("{}, tree size {}, root {}", log.name(), head.size, head.root);
+    if policy.witnesses().is_some() {
+        what.push_str(&format!(", cosigned by {}", names(policy, &cosignatures).0));
+    }
+    Ok(((head, cosignatures), what))
 }
 
 /// Step 3: each entry is in that tree, at its index.
@@ -150,8 +180,12 @@ struct Opened {
 }
 
 /// Step 5: the plan is the run's; salt and body are what was sealed, and fit run and plan.
-fn opened(bundle: &Bundle, entries: &Entries, attachments: &Attachments) -> Step<Opened> {
+fn opened(bundle: &Bundle, entries: &Entries, attachments: &Attachments, policy: &Policy) -> Step<Opened> {
     let run = &entries.run.object;
+    if !policy.profiles().is_empty() && !policy.profiles().contains(&run.profile) {
+        let found = run.profile.clone();
+        return Err(Failure::Profile { expected: policy.profiles().join(", "), found });
+    }
     let plan = read_plan(run, &bundle.plan)?;
     let prediction = &entries.prediction;
     if let Some(opening) = &entries.opening
@@ -178,9 +212,17 @@ fn open_body(entries: &Entries) -> OpenBody {
     openly.or(later).expect("bundle: step 4 saw to it that the prediction is opened").clone()
 }
 
+/// What the places in the log show beside the order.
+struct Placed {
+    /// Cosignatures on checkpoints that hold the prediction.
+    covering: Vec<Cosignature>,
+    /// The register by which the prediction is the only one.
+    register: Option<u64>,
+}
+
 /// Step 6: run, prediction, receipts, opening and verdict came in this order, and each receipt's challenge is of a
-/// checkpoint that already covered the prediction and is part of the same history.
-fn order(bundle: &Bundle, entries: &Entries, policy: &Policy, head: TreeHead) -> Step<()> {
+/// checkpoint that already covered the prediction and is part of the same history. The prediction is the only one.
+fn order(bundle: &Bundle, entries: &Entries, trust: Trust, head: TreeHead) -> Step<Placed> {
     let (prediction, verdict) = (entries.prediction.index, entries.verdict.index);
     before("run", entries.run.index, "prediction", prediction)?;
     if let Some(opening) = &entries.opening {
@@ -194,7 +236,7 @@ fn order(bundle: &Bundle, entries: &Entries, policy: &Policy, head: TreeHead) ->
             return Err(Failure::Ranks { found: pair[1].object.rank, after: pair[0].object.rank });
         }
     }
-    let terms = terms(entries, policy);
+    let terms = terms(entries, trust.log);
     let mut heads = BTreeMap::new();
     for receipt in &entries.receipts {
         let index = receipt.index;
@@ -204,17 +246,18 @@ fn order(bundle: &Bundle, entries: &Entries, policy: &Policy, head: TreeHead) ->
         // Two checkpoints of one size and different roots cannot both be consistent with the bundle's.
         heads.entry((of.size.0, *of.root.as_bytes())).or_insert(of);
     }
-    let found: Vec<u64> = bundle.covers.iter().map(|cover| cover.tree_size).collect();
-    let expected: Vec<u64> = heads.keys().map(|(size, _)| *size).collect();
-    if found != expected {
-        return Err(Failure::Covers { expected: format!("{expected:?}"), found: format!("{found:?}") });
+    let mut answered = BTreeMap::new();
+    for (&(size, _), &of) in &heads {
+        if answered.insert(size, of).is_some() {
+            return Err(CoversError::Root { size }.into());
+        }
     }
-    for (cover, old) in bundle.covers.iter().zip(heads.into_values()) {
-        check_cover(cover, old, entries.prediction_leaf, head)?;
-    }
+    let trust = (trust.policy, trust.log);
+    let covering = covers::check(bundle, entries, trust, &answered, head)?;
+    let register = covers::only_prediction(bundle, entries, trust, head)?;
     let receipts = counted(entries.receipts.len(), "receipt");
     let checkpoints = counted(bundle.covers.len(), "checkpoint");
-    let what = match entries.opening {
+    let mut what = match entries.opening {
         Some(_) => {
             format!("{receipts} after entry {prediction}, answering {checkpoints} of the same history")
         }
@@ -222,7 +265,12 @@ fn order(bundle: &Bundle, entries: &Entries, policy: &Policy, head: TreeHead) ->
             "made openly: receipts could have been copied; {receipts} answering {checkpoints} of the same history"
         ),
     };
-    Ok(((), what))
+    if let Some(register) = register {
+        what.push_str(&format!(
+            "; its signer's only prediction of these steps, by the register of entry {register}"
+        ));
+    }
+    Ok((Placed { covering, register }, what))
 }
 
 fn before(
@@ -237,11 +285,11 @@ fn before(
     }
 }
 
-fn terms<'a>(entries: &'a Entries, policy: &'a Policy) -> Terms<'a> {
+fn terms<'a>(entries: &'a Entries, log: &'a VerifierKey) -> Terms<'a> {
     Terms {
         run: &entries.run.object,
         id: entries.id,
-        log: policy.log(),
+        log,
         prediction_index: entries.prediction.index,
         opening_index: entries.opening.as_ref().map(|opening| opening.index),
     }
@@ -254,9 +302,9 @@ struct Named {
 }
 
 /// Step 7: what entries name is there and can be read, and nothing else is there.
-fn named(entries: &Entries, opened: &Opened, attachments: &Attachments, policy: &Policy) -> Step<Named> {
+fn named(entries: &Entries, opened: &Opened, attachments: &Attachments, log: &VerifierKey) -> Step<Named> {
     let mut used = BTreeSet::from([opened.name.sha256]);
-    let terms = terms(entries, policy);
+    let terms = terms(entries, log);
     let mut receipts = Vec::new();
     for entry in &entries.receipts {
         let (index, receipt) = (entry.index, &entry.object);
@@ -348,10 +396,13 @@ fn show(value: &impl std::fmt::Debug) -> String {
     }
 }
 
-/// Step 9: the verdict is `agree`.
-fn outcome(decision: &Decision) -> Step<()> {
+/// Step 9: the verdict is `agree`, and rests on receipts that count.
+fn outcome(decision: &Decision, policy: &Policy) -> Step<()> {
     let at = decision.step.map(|step| format!(" at step {step}")).unwrap_or_default();
     match decision.outcome {
+        Outcome::Agree if decision.simulated && !policy.simulated() => Err(Failure::Outcome(
+            "verdict is agree by receipts of a simulated device, which the policy does not accept".into(),
+        )),
         Outcome::Agree => Ok(((), "every compared value equals its prediction".into())),
         Outcome::Diverge => {
             let devices: Vec<String> = decision
@@ -376,7 +427,7 @@ fn counted(count: usize, what: &str) -> String {
 }
 
 /// What holds only on somebody's word, or not at all.
-fn caveats(entries: &Entries, policy: &Policy, answers_judged: bool) -> Vec<String> {
+fn caveats(entries: &Entries, policy: &Policy, answers_judged: bool, register: Option<u64>) -> Vec<String> {
     let verdict = &entries.verdict.object;
     let mut caveats = Vec::new();
     let mut say = |applies: bool, what: &str| {
@@ -395,6 +446,15 @@ fn caveats(entries: &Entries, policy: &Policy, answers_judged: bool) -> Vec<Stri
     say(
         judged && replayed,
         "the expected answer to the challenge is the verdict signer's: nothing here recomputes it",
+    );
+    say(
+        register.is_none(),
+        "that the predictor made no other prediction of these steps is not shown: the bundle holds no completeness",
+    );
+    say(
+        register.is_some(),
+        "that the log's register leaves no prediction out is the log's word, signed; whoever reads the log can check \
+         it; predictions under another key or in another log are not seen",
     );
     say(
         !refused_of(&verdict.missing).is_empty(),

@@ -136,6 +136,22 @@ fn walk(bytes: &[u8], log: &VerifierKey, predictors: &[PublicKey], report: &mut 
     Some(complete)
 }
 
+/// Steps 3 to 5 for an object that stands in a bundle, whose tree is known: what the log registered, if its lists are
+/// those, or why not.
+pub(crate) fn registered(
+    object: &Completeness,
+    head: TreeHead,
+    log: &VerifierKey,
+) -> Result<Register, String> {
+    let walk = || -> Result<Register, Failure> {
+        inclusion(object, head)?;
+        let (register, _) = register(object, log)?;
+        lists(object, &register)?;
+        Ok(register)
+    };
+    walk().map_err(|error| error.to_string())
+}
+
 /// What a check that holds gives to later ones, and what it covered, in words.
 type Step<T> = Result<(T, String), Failure>;
 

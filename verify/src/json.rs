@@ -1,6 +1,7 @@
 //! A report and a verdict as JSON: one text for whoever asks, the command or a page.
 
 use crate::report::{Check, Class, Report, State};
+use crate::times::Times;
 use schemas::digest::EntryDigest;
 use schemas::verdict::{Finding, Verdict};
 use serde_json::{Value, json};
@@ -21,7 +22,22 @@ pub fn report(report: &Report) -> Value {
         "summary": report.summary(),
         "checks": report.checks.iter().map(check).collect::<Vec<_>>(),
         "caveats": report.caveats,
+        "register": report.register,
+        "times": report.times.as_ref().map(times),
         "verdict": report.verdict.as_ref().map(verdict),
+    })
+}
+
+/// What is proven of times, in POSIX seconds.
+pub fn times(times: &Times) -> Value {
+    json!({
+        "witnesses": times.witnesses,
+        "faulty": times.faulty,
+        "prediction_by_unix_s": times.prediction_by_s,
+        "receipts_after_unix_s": times.receipts_after_s,
+        "lead_s": times.lead_s(),
+        "verdict_by_unix_s": times.verdict_by_s,
+        "says": times.lines(),
     })
 }
 

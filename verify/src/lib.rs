@@ -10,7 +10,8 @@
 //! | 5 predict | does the opening fit the seal, the plan the run? | [`prediction`] |
 //! | 8 run | may this receipt be judged? | [`receipt`] |
 //! | 9 reconcile | do they agree, and if not, where? | [`evidence`], [`locate`], [`case`], [`reconcile`] |
-//! | 10 bundle | does the whole argument stand? | [`policy`], [`bundle`], [`report`], [`json`] |
+//! | 10 bundle | does the whole argument stand? | [`policy`], [`policy_file`], [`bundle`], [`report`], [`json`] |
+//! | 10 bundle | when was it? | [`times`] |
 //! | 10 bundle | is there no second prediction? | [`completeness`] |
 
 pub mod window;
@@ -24,8 +25,11 @@ mod meet;
 mod update;
 mod answer;
 pub mod reconcile;
+pub mod policy_file;
 pub mod policy;
+pub mod times;
 mod entries;
+mod covers;
 pub mod bundle;
 pub mod report;
 pub mod completeness;

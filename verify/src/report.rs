@@ -1,5 +1,6 @@
 //! What checking a bundle came to: numbered checks in order, and a class.
 
+use crate::times::Times;
 use schemas::verdict::Verdict;
 
 /// Titles of the checks, in the order and with the numbers of docs/spec/bundle.md.
@@ -60,6 +61,10 @@ pub struct Report {
     pub class: Class,
     /// The logged verdict, once it is known to be what the comparison gives.
     pub verdict: Option<Verdict>,
+    /// What is proven of times, once the same is known.
+    pub times: Option<Times>,
+    /// Leaf index of the log's register by which the prediction is the only one, if the bundle has one.
+    pub register: Option<u64>,
     /// What the checks leave open, in words.
     pub caveats: Vec<String>,
 }
@@ -73,6 +78,8 @@ impl Report {
             checks: TITLES.iter().enumerate().map(check).collect(),
             class: Class::CouldNot,
             verdict: None,
+            times: None,
+            register: None,
             caveats: Vec::new(),
         }
     }
@@ -133,9 +140,12 @@ impl Report {
 }
 
 impl std::fmt::Display for Report {
-    /// The numbered checks, what they leave open, and the summary; each on a line of its own.
+    /// The numbered checks, what they leave open, what is proven of times, and the summary; each on a line of its own.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write_checks(f, &self.checks, &self.caveats)?;
+        for line in self.times.iter().flat_map(Times::lines) {
+            writeln!(f, "time: {line}")?;
+        }
         writeln!(f, "{}", self.summary())
     }
 }

@@ -146,12 +146,18 @@ fn two_checkpoints_of_one_size_need_a_cover_each() {
     }
     story.log_opening(&world);
     story.log_verdict(&world, None);
-    let expected = "expected covers of the receipts' checkpoints of sizes [4, 4], found [4]";
+    let expected =
+        "the log signed two trees of size 4, one root in a cover or receipt and another in a receipt";
     assert_eq!(failure(&story, &world), (6, expected.into()));
     // A second cover of that size is no bundle at all; were it one, only one tree could be consistent.
     let mut bundle = story.bundle(&world);
     let size = story.log.size();
     let inclusion = fork.inclusion(story.prediction_index, 4);
-    bundle.covers.push(Cover { tree_size: 4, inclusion, consistency: story.log.consistency(4, size) });
+    bundle.covers.push(Cover {
+        tree_size: 4,
+        inclusion,
+        consistency: story.log.consistency(4, size),
+        checkpoint: None,
+    });
     assert_eq!(check(&bundle.encode(), &policy(story.log.key())).class, Class::CouldNot);
 }

@@ -2,9 +2,9 @@
 //! are made up (`tensor::words`), since schemas does no arithmetic.
 
 use super::tensor::{checksum, fold, sum, words};
-use super::{network, tree};
+use super::{network, tree, witness};
 use schemas::attachment::AttachmentName;
-use schemas::bundle::{Bundle, Cover, ProvenEntry};
+use schemas::bundle::{BUNDLE_VERSION, Bundle, Cover, ProvenEntry};
 use schemas::challenge::{challenge, chosen_step};
 use schemas::checksum::{Dtype, state_digest};
 use schemas::completeness::Completeness;
@@ -121,7 +121,11 @@ pub fn sample() -> Sample {
     let late = tree::checkpoint(ORIGIN, &log_key, &leaves);
     let bodies = receipts.iter().map(|(_, body)| body.encode());
     let attachments = std::iter::once(body.encode()).chain(bodies).collect();
-    let bundle = bundle_of(&leaves, &late, &plan, attachments);
+    // The log's witnesses have cosigned both.
+    let [cosigned_early, cosigned_late] =
+        [(&early, 0), (&late, 600)].map(|(note, later)| witness::cosigned(note, later));
+    let inside = Completeness { entries: None, ..completeness_of(&leaves, &cosigned_late) };
+    let bundle = bundle_of(&leaves, [&cosigned_early, &cosigned_late], &plan, attachments, inside);
     let completeness = completeness_of(&leaves, &late);
     let statements = leaves.split_off(1);
     Sample {
@@ -272,7 +276,13 @@ fn receipt_of(
 }
 
 /// The bundle over the entries 1 .. of a log: its receipts answer the checkpoint of size 3, its prediction is entry 2.
-fn bundle_of(leaves: &[Vec<u8>], checkpoint: &str, plan: &Plan, mut attachments: Vec<Vec<u8>>) -> Bundle {
+fn bundle_of(
+    leaves: &[Vec<u8>],
+    [early, late]: [&str; 2],
+    plan: &Plan,
+    mut attachments: Vec<Vec<u8>>,
+    completeness: Completeness,
+) -> Bundle {
     attachments.sort_by_key(|bytes| AttachmentName::of(bytes).sha256);
     // Bundle order: run, prediction, opening, receipts, verdict.
     let entry = |index: usize| ProvenEntry {
@@ -281,15 +291,18 @@ fn bundle_of(leaves: &[Vec<u8>], checkpoint: &str, plan: &Plan, mut attachments:
         proof: tree::inclusion(index, leaves),
     };
     Bundle {
-        checkpoint: checkpoint.as_bytes().to_vec(),
+        version: BUNDLE_VERSION,
+        checkpoint: late.as_bytes().to_vec(),
         entries: [1, 2, 5, 3, 4, 7].map(entry).to_vec(),
         covers: vec![Cover {
             tree_size: 3,
             inclusion: tree::inclusion(2, &leaves[..3]),
             consistency: tree::consistency(3, leaves),
+            checkpoint: Some(early.as_bytes().to_vec()),
         }],
         plan: plan.encode(),
         attachments,
+        completeness: Some(completeness),
     }
 }
 

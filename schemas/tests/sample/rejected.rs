@@ -414,8 +414,13 @@ fn bundle_cases(sample: &Sample) -> Vec<Case> {
     };
     let cases = [
         ("no_version", without(&good, "", "tallystick_bundle")),
-        ("version_2", set("tallystick_bundle", Value::Uint(2))),
+        ("version_1", set("tallystick_bundle", Value::Uint(1))),
+        ("version_3", set("tallystick_bundle", Value::Uint(3))),
         ("checkpoint_too_long", set("checkpoint", Value::bytes(vec![b'x'; 16385]))),
+        ("covers_checkpoint_too_long", set("covers/0/checkpoint", Value::bytes(vec![b'x'; 16385]))),
+        ("covers_checkpoint_not_bytes", set("covers/0/checkpoint", Value::text("x"))),
+        ("completeness_missing", without(&good, "", "completeness")),
+        ("completeness_twice", twice("completeness")),
         ("proof_not_whole", set("entries/0/proof", Value::bytes([0; 33]))),
         ("proof_of_65_hashes", set("entries/0/proof", Value::bytes([0; 32 * 65]))),
         ("entry_too_long", set("entries/0/bytes", Value::bytes(vec![0; 61441]))),

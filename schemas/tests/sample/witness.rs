@@ -21,8 +21,7 @@ pub fn files(sample: &Sample) -> Vec<(&'static str, String)> {
     let old: usize = early.lines().nth(1).unwrap().parse().unwrap();
     let proof: String =
         tree::consistency(old, &leaves).iter().map(|hash| STANDARD.encode(hash) + "\n").collect();
-    let text = late.split_once("\n\n").unwrap().0.to_owned() + "\n";
-    let lines = WITNESSES.map(|(name, role, time)| cosignature(name, &key(role), time, &text));
+    let lines = lines(late, 0);
     let mut policy = format!("log {}\n", tree::vkey(ORIGIN, &key("log")));
     for ((name, role, _), short) in WITNESSES.iter().zip(["first", "second"]) {
         policy += &format!("witness {short} {} http://{name}/\n", vkey(name, &key(role)));
@@ -32,8 +31,18 @@ pub fn files(sample: &Sample) -> Vec<(&'static str, String)> {
         ("witness/policy.txt", policy),
         ("witness/request.txt", format!("old {old}\n{proof}\n{late}")),
         ("witness/answer.txt", lines[0].clone()),
-        ("witness/cosigned.txt", format!("{late}{}", lines.concat())),
+        ("witness/cosigned.txt", cosigned(late, 0)),
     ]
+}
+
+/// The note of a checkpoint with the witnesses' cosignatures, made so many seconds later than those of the first.
+pub fn cosigned(note: &str, later: u64) -> String {
+    format!("{note}{}", lines(note, later).concat())
+}
+
+fn lines(note: &str, later: u64) -> [String; 2] {
+    let text = note.split_once("\n\n").unwrap().0.to_owned() + "\n";
+    WITNESSES.map(|(name, role, time)| cosignature(name, &key(role), time + later, &text))
 }
 
 /// cosignature/v1: the time, and an Ed25519 signature over the time and the checkpoint's text.

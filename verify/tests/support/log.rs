@@ -6,6 +6,7 @@ use schemas::register::Register;
 use schemas::statement::{Payload, Statement};
 use std::convert::Infallible;
 use tlog::checkpoint::Checkpoint;
+use tlog::cosignature::CosigningKey;
 use tlog::hash::{Hash, leaf_hash};
 use tlog::note::{KeyName, SigningKey, VerifierKey};
 use tlog::proof::{prove_consistency, prove_inclusion};
@@ -89,6 +90,16 @@ impl Log {
         checkpoint.sign(&self.key).into_bytes()
     }
 
+    /// The same with cosignatures: numbers of witnesses and their times.
+    pub fn cosigned(&self, size: u64, witnesses: &[(u8, u64)]) -> Vec<u8> {
+        let mut note = String::from_utf8(self.checkpoint(size)).unwrap();
+        let text = note.split_once("\n\n").unwrap().0.to_owned() + "\n";
+        for (number, time_s) in witnesses {
+            note += &witness(*number).cosign(&text, *time_s).to_string();
+        }
+        note.into_bytes()
+    }
+
     pub fn inclusion(&self, index: u64, size: u64) -> Vec<[u8; 32]> {
         raw(&prove_inclusion(LeafIndex(index), TreeSize(size), &self.hashes).unwrap().0)
     }
@@ -101,6 +112,11 @@ impl Log {
         let bytes = self.entry(index).to_vec();
         ProvenEntry { index, bytes, proof: self.inclusion(index, size) }
     }
+}
+
+/// The key of a witness.
+pub fn witness(number: u8) -> CosigningKey {
+    CosigningKey::from_seed(KeyName::new(&format!("witness.example/{number}")).unwrap(), &[60 + number; 32])
 }
 
 fn raw(hashes: &[Hash]) -> Vec<[u8; 32]> {

@@ -3,16 +3,20 @@
 use super::log::Log;
 use super::{Vector, World, fold};
 use schemas::attachment::AttachmentName;
-use schemas::bundle::{Bundle, Cover};
+use schemas::bundle::{BUNDLE_VERSION, BUNDLE_VERSION_1, Bundle, Cover};
 use schemas::challenge::{challenge, chosen_step};
-use schemas::digest::{AttachmentDigest, EntryDigest, Salt};
+use schemas::completeness::Completeness;
+use schemas::digest::{AttachmentDigest, EntryDigest, RunId, Salt};
 use schemas::key::SecretKey;
 use schemas::object::Object as _;
 use schemas::opening::Opening;
 use schemas::prediction::{OpenBody, Prediction};
 use schemas::receipt::{Answer, DeviceFacts, Receipt, ReceiptBody};
+use schemas::register::{EntryLeaf, ListRoot, PredictionLeaf, Register};
 use schemas::statement::{Payload, Statement};
 use schemas::verdict::Verdict;
+use tlog::compact::CompactTree;
+use tlog::hash::leaf_hash;
 use tlog::note::VerifierKey;
 use verify::case::{Case, Decision};
 use verify::evidence::Evidence;
@@ -54,6 +58,8 @@ pub struct Story {
     pub receipts: Vec<Logged>,
     pub verdict_index: Option<u64>,
     pub evidence: Vec<Vec<u8>>,
+    /// The witnesses in the checkpoint that the receipts answer, and their times.
+    pub cosigners: Vec<(u8, u64)>,
 }
 
 impl Story {
@@ -72,6 +78,7 @@ impl Story {
             receipts: vec![],
             verdict_index: None,
             evidence: vec![],
+            cosigners: vec![],
         }
     }
 
@@ -87,7 +94,7 @@ impl Story {
         self.log_run(world);
         self.log.append(b"somebody else's".to_vec());
         self.log_prediction(world, false);
-        let note = self.log.checkpoint(self.log.size());
+        let note = self.log.cosigned(self.log.size(), &self.cosigners);
         for body in bodies {
             let receipt = self.receipt(world, bodies.len() as u64, body, &note);
             self.log_receipt(receipt, body, device_key(body.rank));
@@ -220,6 +227,7 @@ impl Story {
             tree_size,
             inclusion: self.log.inclusion(self.prediction_index, tree_size),
             consistency: self.log.consistency(tree_size, size),
+            checkpoint: None,
         };
         let mut attachments: Vec<Vec<u8>> = vec![world.body.encode()];
         attachments.extend(receipts.iter().map(|logged| logged.body.clone()));
@@ -227,13 +235,77 @@ impl Story {
         attachments.sort_by_key(|bytes| AttachmentDigest::of(bytes));
         attachments.dedup();
         Bundle {
+            version: BUNDLE_VERSION_1,
             checkpoint: self.log.checkpoint(size),
             entries: indexes.into_iter().map(|index| self.log.proven(index, size)).collect(),
             covers: sizes.into_iter().map(cover).collect(),
             plan: world.plan.encode(),
             attachments,
+            completeness: None,
         }
     }
+
+    /// The register that the log adds now.
+    pub fn register(&mut self) -> u64 {
+        let (entries, predictions) = self.lists();
+        let register = Register {
+            run: entries.first().map(|_| self.run_id()).unwrap(),
+            size: self.log.size(),
+            entries: list_root(entries.iter().map(EntryLeaf::encode)),
+            predictions: list_root(predictions.iter().map(PredictionLeaf::encode)),
+        };
+        self.log.append_register(register)
+    }
+
+    fn run_id(&self) -> RunId {
+        Statement::open(self.log.entry(self.run_index)).unwrap().payload.run()
+    }
+
+    /// What the log holds of the run, up to now. (Tests have one run in a log.)
+    pub fn lists(&self) -> (Vec<EntryLeaf>, Vec<PredictionLeaf>) {
+        let first = self.log.size() - self.log.entries.len() as u64;
+        let statements = (first..).zip(&self.log.entries);
+        let statements: Vec<_> =
+            statements.filter_map(|(index, bytes)| Some((index, Statement::open(bytes).ok()?))).collect();
+        let entries = statements.iter().map(|(index, statement)| EntryLeaf::of(*index, statement)).collect();
+        let predictions =
+            statements.iter().filter_map(|(index, statement)| PredictionLeaf::of(*index, statement));
+        (entries, predictions.collect())
+    }
+
+    /// A bundle of version 2: the register is logged now; the checkpoint that held the prediction first and the last one
+    /// are cosigned by these witnesses.
+    pub fn bundle_2(&mut self, world: &World, first: &[(u8, u64)], last: &[(u8, u64)]) -> Bundle {
+        let (_, predictions) = self.lists();
+        let register = self.register();
+        let (size, tree_size) = (self.log.size(), self.prediction_index + 1);
+        let mut bundle = self.bundle(world);
+        bundle.version = BUNDLE_VERSION;
+        bundle.checkpoint = self.log.cosigned(size, last);
+        if !first.is_empty() {
+            bundle.covers.retain(|cover| cover.tree_size != tree_size);
+            bundle.covers.push(Cover {
+                tree_size,
+                inclusion: self.log.inclusion(self.prediction_index, tree_size),
+                consistency: self.log.consistency(tree_size, size),
+                checkpoint: Some(self.log.cosigned(tree_size, first)),
+            });
+            bundle.covers.sort_by_key(|cover| cover.tree_size);
+        }
+        bundle.completeness = Some(Completeness {
+            checkpoint: bundle.checkpoint.clone(),
+            register: self.log.proven(register, size),
+            predictions,
+            entries: None,
+        });
+        bundle
+    }
+}
+
+fn list_root(leaves: impl Iterator<Item = Vec<u8>>) -> ListRoot {
+    let mut tree = CompactTree::new();
+    leaves.for_each(|leaf| tree.push(leaf_hash(&leaf)));
+    ListRoot { count: tree.head().size.0, root: *tree.head().root.as_bytes() }
 }
 
 fn open_body(world: &World) -> OpenBody {

@@ -1,0 +1,204 @@
+//! `client bundle`: a bundle's argument told part by part, and its proofs as files of their own. Nothing is checked.
+
+use crate::atomic;
+use crate::cli::BundleArgs;
+use crate::folder::read_file;
+use crate::output::{self, Hinted};
+use anyhow::Context as _;
+use schemas::bundle::{Bundle, ProvenEntry};
+use schemas::object::Object as _;
+use schemas::statement::{Payload, Statement};
+use std::fmt::Write as _;
+use std::path::Path;
+use tlog::hash::Hash;
+use tlog::note::SignedNote;
+use tlog::proof::InclusionProof;
+use tlog::tlog_proof::TlogProof;
+use tlog::tree::LeafIndex;
+
+/// Runs the command.
+pub fn run(args: &BundleArgs) -> anyhow::Result<u8> {
+    let bytes = read_file(&args.file, Bundle::BYTES_MAX as u64)?;
+    let bundle = Bundle::decode(&bytes)
+        .map_err(|error| Hinted::new(format!("{}: {error}", args.file.display()), output::NO_BUNDLE))?;
+    if let Some(folder) = &args.export {
+        export(&bundle, folder)?;
+    }
+    if args.explain {
+        output::result(&output::printable(&explain(&bundle)));
+    }
+    Ok(output::YES)
+}
+
+/// Writes each entry and its proof into a new folder.
+fn export(bundle: &Bundle, folder: &Path) -> anyhow::Result<()> {
+    let checkpoint =
+        String::from_utf8(bundle.checkpoint.clone()).context("the bundle's checkpoint is no text")?;
+    std::fs::create_dir(folder).with_context(|| format!("cannot make the folder {}", folder.display()))?;
+    let mut names = Vec::new();
+    let mut write = |name: String, bytes: &[u8]| -> anyhow::Result<()> {
+        atomic::write_new(&folder.join(&name), bytes, atomic::PUBLIC)?;
+        names.push(name);
+        Ok(())
+    };
+    let register = bundle.completeness.iter().map(|object| &object.register);
+    for entry in bundle.entries.iter().chain(register) {
+        let ProvenEntry { index, bytes, proof } = entry;
+        let kind = Statement::reread(bytes).map_or("entry", |statement| statement.payload.stem());
+        let inclusion = InclusionProof(proof.iter().map(|hash| Hash::new(*hash)).collect());
+        let proof =
+            TlogProof { extra: None, index: LeafIndex(*index), inclusion, checkpoint: checkpoint.clone() };
+        write(format!("{index}-{kind}.cose"), bytes)?;
+        write(format!("{index}-{kind}.tlog-proof"), proof.format().as_bytes())?;
+    }
+    write("checkpoint.note".into(), &bundle.checkpoint)?;
+    for cover in &bundle.covers {
+        if let Some(note) = &cover.checkpoint {
+            write(format!("checkpoint-{}.note", cover.tree_size), note)?;
+        }
+    }
+    if let Some(object) = &bundle.completeness {
+        write("run.completeness".into(), &object.encode())?;
+    }
+    output::result(
+        &names.iter().map(|name| format!("{}\n", folder.join(name).display())).collect::<String>(),
+    );
+    output::note(
+        "no COSE receipts: each is a signature of its own by the log, which a bundle does not hold; the log gives them \
+         at /proof/INDEX.cose",
+    );
+    Ok(())
+}
+
+/// The argument, for whoever has never seen one.
+pub fn explain(bundle: &Bundle) -> String {
+    let mut text = String::from(
+        "This explains what the bundle says. Nothing was verified: `client verify` does that, and only with keys that you\n\
+         have from somewhere else is its answer worth anything.\n",
+    );
+    let mut part = |title: &str, says: String, proves: &str| {
+        let _ = write!(text, "\n{title}\n  is      {says}\n  proves  {proves}\n");
+    };
+    let (origin, size) = head(&bundle.checkpoint);
+    part(
+        "checkpoint",
+        format!("the log {origin} with {size} entries, as one hash that the log has signed"),
+        "that everything below stands in this one log: each entry comes with the few hashes that lead from it to that \
+         hash, and one changed byte would lead elsewhere.",
+    );
+    cosigners(&bundle.checkpoint, &mut part);
+    for entry in &bundle.entries {
+        tell_entry(entry, &mut part);
+    }
+    for cover in &bundle.covers {
+        let title = format!("cover of size {}", cover.tree_size);
+        part(
+            &title,
+            format!("the log when it had {} entries, the prediction among them", cover.tree_size),
+            "that the prediction was in the log before anybody could answer this checkpoint's challenge, and that the \
+             log has only grown since: nothing was taken out or changed.",
+        );
+        if let Some(note) = &cover.checkpoint {
+            cosigners(note, &mut part);
+        }
+    }
+    match &bundle.completeness {
+        Some(object) => {
+            let (count, index) = (object.predictions.len(), object.register.index);
+            part(
+                "completeness",
+                format!(
+                    "the log's register, entry {index}, which lists every prediction of this run: {count}"
+                ),
+                "that the predictor did not make many predictions and show the one that fits. That the log left none \
+                 out is its signed word, which anybody who reads the log can check.",
+            );
+        }
+        None => part(
+            "completeness",
+            "not there".into(),
+            "nothing: there may be other predictions of these steps by the same predictor.",
+        ),
+    }
+    let attached: usize = bundle.attachments.iter().map(Vec::len).sum();
+    part(
+        "plan and attachments",
+        format!(
+            "the plan ({} bytes), and {} attachments ({attached} bytes): the opened prediction, what each device \
+             recorded, and evidence if there is any",
+            bundle.plan.len(),
+            bundle.attachments.len()
+        ),
+        "that the verdict can be reached again from the start, by you: nothing of it has to be believed.",
+    );
+    text
+}
+
+fn tell_entry(entry: &ProvenEntry, part: &mut impl FnMut(&str, String, &str)) {
+    let index = entry.index;
+    let Ok(statement) = Statement::open(&entry.bytes) else {
+        return part(&format!("entry {index}"), "not a statement that can be read".into(), "nothing.");
+    };
+    let (says, proves) = match &statement.payload {
+        Payload::Run(run) => (
+            format!(
+                "what is to be computed: {} steps of {:?}, by the rules {}",
+                run.steps, run.name, run.profile
+            ),
+            "that plan, data and first state were fixed before anything else.",
+        ),
+        Payload::Prediction(prediction) if prediction.open.is_some() => (
+            format!("what every device must get in steps {}, for all to read", prediction.steps),
+            "that the prediction was there before the receipts; but whoever made them could have copied it.",
+        ),
+        Payload::Prediction(prediction) => (
+            format!("what every device must get in steps {}, as a sealed hash", prediction.steps),
+            "that the prediction was made before the receipts, and that nobody could read it out of the log.",
+        ),
+        Payload::Opening(_) => (
+            "what was sealed, laid open".into(),
+            "that the prediction is the sealed one to the bit; it stands after the receipts, so they were not copied \
+             from it.",
+        ),
+        Payload::Receipt(receipt) => (
+            format!(
+                "what device {} of {} says it computed{}, with its answer to a challenge that the log's own hash posed",
+                receipt.rank,
+                receipt.devices,
+                if receipt.simulated { " (simulated: no device at all)" } else { "" }
+            ),
+            "that the receipt was made after the prediction was in the log, by whoever holds the device's key. Not that \
+             a certain physical card did the work.",
+        ),
+        Payload::Verdict(verdict) => (
+            format!("the comparison's outcome: {}", verdict.outcome.word()),
+            "what the signer found. `client verify` compares again and takes nobody's word for it.",
+        ),
+        Payload::Register(_) => ("a register, which does not belong here".into(), "nothing."),
+    };
+    let title = format!("entry {index}: {}, signed by {}", statement.payload.stem(), statement.signer);
+    part(&title, says, proves);
+}
+
+fn cosigners(note: &[u8], part: &mut impl FnMut(&str, String, &str)) {
+    let Ok(note) = SignedNote::parse(note) else { return };
+    let origin = note.text().lines().next().unwrap_or_default();
+    let others = note.signatures().iter().filter(|line| line.name.as_str() != origin);
+    let names: Vec<&str> = others.map(|line| line.name.as_str()).collect();
+    if names.is_empty() {
+        return;
+    }
+    part(
+        "  its cosignatures",
+        format!("signature lines under the names of {}", names.join(", ")),
+        "that this state of the log existed by the time each of them states, and that the log shows them the same \
+         history; as far as you trust these witnesses. A policy says whom, and how many may be wrong.",
+    );
+}
+
+/// Origin and size, as the checkpoint states them.
+fn head(note: &[u8]) -> (String, String) {
+    let text = String::from_utf8_lossy(note);
+    let mut lines = text.lines().map(str::to_owned);
+    (lines.next().unwrap_or_default(), lines.next().unwrap_or_default())
+}

@@ -1,0 +1,62 @@
+//! The whole path by a log that a witness cosigns: what the bundle then proves of times, and what a policy can ask for.
+
+use std::time::{Duration, Instant};
+use tests::workshop::Workshop;
+
+#[test]
+fn a_bundle_of_a_witnessed_log_proves_times_and_meets_a_policy() {
+    let shop = Workshop::open();
+    shop.write_run("small", 1);
+    let read = |name: &str| std::fs::read_to_string(shop.path(name)).unwrap().trim().to_owned();
+    // Each needs the other's key: the log's first start makes the log's.
+    drop(shop.ledger());
+    let key = read("log/log.pub");
+    let witness = ["witness", "--data", "witness", "--name", "witness.example/w", "--log", &key];
+    let witness = shop.server(&witness);
+    let trust = format!("log {key}\nwitness w {} {}/\n", read("witness/witness.pub"), witness.url);
+    std::fs::write(shop.path("witnesses.txt"), format!("{trust}quorum w\n")).unwrap();
+    let log = shop.server(&["serve", "--data", "log", "--witness-policy", "witnesses.txt"]);
+
+    shop.predict("small", Some(&log)).expect_code(0);
+    let started = Instant::now();
+    while !log.page("/proof/2.tlog-proof").contains("witness.example/w") {
+        assert!(started.elapsed() < Duration::from_secs(60), "the witness does not cosign");
+        std::thread::yield_now();
+    }
+    shop.challenge("small", &log).expect_code(0);
+    shop.devices("small", 2, "receipts", "").expect_code(0);
+    let predictor = read("predictor.pub");
+    let policy = |name: &str, lines: &str| {
+        std::fs::write(shop.path(name), format!("{trust}predictor {predictor}\n{lines}")).unwrap();
+    };
+    policy("policy.txt", "quorum w\ncomplete yes\n");
+    let ended = shop.reconcile("small", &log, "--no-replay --policy policy.txt").expect_code(0);
+    let ended = ended.expect_text("time: the prediction was in the log by 20");
+    ended
+        .expect_text("time: the receipts were signed at 20")
+        .expect_text("time: the verdict was in the log by 20");
+    let first = std::fs::read(shop.path("small.tally")).unwrap();
+    // Again, and the log has grown meanwhile: the same bytes.
+    shop.write_run("other", 2);
+    shop.predict("other", Some(&log)).expect_code(0);
+    shop.reconcile("small", &log, "--no-replay").expect_code(0);
+    assert!(
+        std::fs::read(shop.path("small.tally")).unwrap() == first,
+        "the same answers give the same bundle"
+    );
+    drop((log, witness));
+
+    let verify = |name: &str| shop.run("client", &format!("verify small.tally --policy {name}"));
+    let text = "if at most 0 of 1 witnesses are wrong";
+    verify("policy.txt").expect_code(0).expect_text("cosigned by w\n").expect_text(text);
+    policy("strict.txt", "quorum w\nsimulated no\n");
+    verify("strict.txt")
+        .expect_code(1)
+        .expect_text("genuine, but verdict is agree by receipts of a simulated");
+    let stranger = tlog::cosignature::CosigningKey::from_seed(
+        tlog::note::KeyName::new("witness.example/stranger").unwrap(),
+        &[7; 32],
+    );
+    policy("both.txt", &format!("witness x {}\ngroup both all w x\nquorum both\n", stranger.verifier()));
+    verify("both.txt").expect_code(1).expect_text("is cosigned by w, and not by x: no quorum of the policy");
+}
