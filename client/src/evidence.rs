@@ -2,12 +2,12 @@
 
 use crate::folder::{Secrets, read_file, trace_name};
 use crate::output;
-use crate::receipts::Judged;
 use crate::steps;
 use schemas::digest::RunId;
 use schemas::object::Object as _;
 use schemas::trace::{Meeting, Trace};
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use verify::case::{Case, Decision, Need};
 use verify::evidence::Evidence;
 use verify::reconcile::reconcile;
@@ -20,15 +20,19 @@ pub struct Located {
     pub evidence: Vec<Vec<u8>>,
 }
 
-/// Compares, fetches what would name more, and compares again, until nothing more is found.
-pub fn locate(case: &Case, prediction: &Path, judged: &[Judged]) -> anyhow::Result<Located> {
+/// The folder of each device's receipt, in which its traces are too, by rank.
+pub type Folders = BTreeMap<u64, PathBuf>;
+
+/// Compares, fetches what would name more, and compares again, until nothing more is found. `prediction` is the
+/// prediction's folder.
+pub fn locate(case: &Case, prediction: &Path, folders: &Folders) -> anyhow::Result<Located> {
     let mut evidence = Evidence::none();
     let mut found: Vec<Vec<u8>> = Vec::new();
     loop {
         let decision = reconcile(&Case { evidence: &evidence, ..*case })?;
         let mut more = false;
         for need in &decision.needed {
-            let Some(bytes) = fetch(*need, case.run.id(), prediction, judged) else { continue };
+            let Some(bytes) = fetch(*need, case.run.id(), prediction, folders) else { continue };
             if found.contains(&bytes) {
                 continue;
             }
@@ -43,7 +47,7 @@ pub fn locate(case: &Case, prediction: &Path, judged: &[Judged]) -> anyhow::Resu
 }
 
 /// What a need names, if it is there and is of that step and leaf.
-fn fetch(need: Need, run: RunId, prediction: &Path, judged: &[Judged]) -> Option<Vec<u8>> {
+fn fetch(need: Need, run: RunId, prediction: &Path, folders: &Folders) -> Option<Vec<u8>> {
     let kept = |step: u64| steps::find(&prediction.join("steps"), run, step);
     match need {
         Need::PredictedTrace { step, leaf } => {
@@ -56,8 +60,7 @@ fn fetch(need: Need, run: RunId, prediction: &Path, judged: &[Judged]) -> Option
             kept(step)?.meeting.filter(is_meeting)
         }
         Need::DeviceTrace { step, leaf, rank } => {
-            let of = judged.iter().find(|judged| judged.admitted.receipt().rank == rank)?;
-            device_trace(&of.folder.join(format!("traces/rank-{rank}")), step, leaf)
+            device_trace(&folders.get(&rank)?.join(format!("traces/rank-{rank}")), step, leaf)
         }
     }
 }

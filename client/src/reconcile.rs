@@ -4,7 +4,7 @@ use crate::account;
 use crate::assemble::{Parts, assemble, check_own};
 use crate::atomic;
 use crate::cli::ReconcileArgs;
-use crate::evidence::{Located, case_of, locate};
+use crate::evidence::{Folders, Located, case_of, locate};
 use crate::folder::{Entries, Secrets, read_entries, read_secrets};
 use crate::keyfile;
 use crate::ledger::Ledger;
@@ -94,11 +94,14 @@ pub fn run(args: &ReconcileArgs) -> anyhow::Result<u8> {
     let admitted: Vec<Admitted> = receipts.judged.iter().map(|judged| judged.admitted.clone()).collect();
     let none = Evidence::none();
     let case = case_of(&entries, &secrets, &admitted, &receipts.refused, &none, None);
-    let mut located = locate(&case, &args.prediction, &receipts.judged)?;
+    let of = |judged: &Judged| (judged.admitted.receipt().rank, judged.folder.clone());
+    // Of two receipts with one rank, which make the comparison incomplete, the first.
+    let folders: Folders = receipts.judged.iter().rev().map(of).collect();
+    let mut located = locate(&case, &args.prediction, &folders)?;
     let mut answer = None;
     if located.decision.answers_judged {
         answer = expected_answer(replay.as_ref(), &entries, &secrets, &receipts.judged)?;
-        located = locate(&Case { answer, ..case }, &args.prediction, &receipts.judged)?;
+        located = locate(&Case { answer, ..case }, &args.prediction, &folders)?;
     }
     if entries.prediction.open.is_none() && earlier.is_none() && !args.accept_incomplete {
         stop_if_incomplete(&located.decision)?;

@@ -64,6 +64,11 @@ pub trait Spoil {
 
     /// Changes the tap's tensor, after it was computed and before its fold. The rest of the step sees what it leaves.
     fn spoil(&self, leaf: u64, tap: usize, words: &mut [f32]);
+
+    /// The leaf whose windows are read in place of this one's.
+    fn data_of(&self, leaf: u64) -> u64 {
+        leaf
+    }
 }
 
 /// Nothing goes wrong.
@@ -88,6 +93,10 @@ pub enum Which {
     Reduced,
     /// The parameters.
     Parameters,
+    /// The optimizer's first moment.
+    FirstMoment,
+    /// The optimizer's second moment; empty if it has none.
+    SecondMoment,
 }
 
 /// One device at work. Steps are run in order; within one, the calls come in the order in which they stand here.

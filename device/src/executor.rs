@@ -211,7 +211,7 @@ impl<'a> Executor<'a> {
     fn leaf(&mut self, slot: usize, leaf: u64, work: &Work<'_>) -> Result<Leaf, BackendError> {
         self.prepare(slot)?;
         let dimensions = self.plan.dimensions;
-        let starts = order::starts(self.plan, work.step, leaf);
+        let starts = order::starts(self.plan, work.step, work.spoil.data_of(leaf));
         let tokens = order::tokens(&starts, dimensions.time, self.tokens);
         let starts: Vec<u8> = starts.iter().flat_map(|start| start.to_le_bytes()).collect();
         let sorted = bytes_of(&order::sorted(&tokens, dimensions.vocabulary));
@@ -257,6 +257,8 @@ impl<'a> Executor<'a> {
             Which::Node | Which::Reduced => slot(self.node),
             Which::Arrived => slot(self.arrived),
             Which::Parameters => self.state.parameters,
+            Which::FirstMoment => self.state.first_moment,
+            Which::SecondMoment => self.state.second_moment,
         };
         Place { buffer, at: 0 }
     }

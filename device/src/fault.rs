@@ -1,9 +1,10 @@
 //! Rehearsed faults: what a device, a link or an operator can do wrong, done on purpose and in one known place, so
 //! that a verdict can be seen to name it.
 
+use crate::backend::Which;
 use schemas::checksum::Dtype;
 use schemas::digest::TraceRoot;
-use schemas::plan::Plan;
+use schemas::plan::{Plan, Rule};
 use schemas::receipt::DeviceRecord;
 use schemas::run::Steps;
 use std::collections::BTreeMap;
@@ -27,7 +28,7 @@ pub struct Form {
 }
 
 /// Every kind of fault, from the leaves to the receipt.
-pub const FORMS: [Form; 11] = [
+pub const FORMS: [Form; 16] = [
     Form {
         name: "bit-flip",
         required: &["device", "step", "leaf", "operation", "element", "bit"],
@@ -35,6 +36,38 @@ pub const FORMS: [Form; 11] = [
         what: "flips one bit of what an operation computed, before its fold; everything after inherits it",
         verdict: "device, phase leaf, operation, tensor, element and both bit patterns",
         example: "bit-flip:device=1,step=3,leaf=4,operation=forward.layer0.attention,element=17,bit=30",
+    },
+    Form {
+        name: "stuck-bit",
+        required: &["device", "step", "leaf", "operation", "bit", "value"],
+        optional: &["output", "lane"],
+        what: "one bit is 0 or 1 (value) in every 32nd word, from `lane` on, of what an operation computed",
+        verdict: "device, phase leaf, operation, tensor; the word too if only one was changed by it",
+        example: "stuck-bit:device=1,step=3,leaf=4,operation=forward.layer0.attention,bit=12,value=1",
+    },
+    Form {
+        name: "weight-flip",
+        required: &["device", "step", "element", "bit"],
+        optional: &[],
+        what: "flips one bit of the parameters in memory before the step's leaves",
+        verdict: "device, phase leaf, the first operation whose output it changes; else phase update",
+        example: "weight-flip:device=1,step=3,element=1000,bit=22",
+    },
+    Form {
+        name: "moment-flip",
+        required: &["device", "step", "element", "bit"],
+        optional: &["moment"],
+        what: "flips one bit of the optimizer's first or second moment (moment 0 or 1) before the step",
+        verdict: "device, phase update, operation adamw or sgd",
+        example: "moment-flip:device=1,step=3,moment=1,element=1000,bit=22",
+    },
+    Form {
+        name: "swapped-leaves",
+        required: &["device", "step", "leaf", "with"],
+        optional: &[],
+        what: "reads another leaf's windows (with) in place of this leaf's",
+        verdict: "device, phase leaf, the operation that reads tokens",
+        example: "swapped-leaves:device=1,step=3,leaf=4,with=5",
     },
     Form {
         name: "poison",
@@ -51,6 +84,14 @@ pub const FORMS: [Form; 11] = [
         what: "flips one bit in the sum of the device's own leaves, before its digest and before it is sent",
         verdict: "device, phase partial, parameter and element",
         example: "wrong-partial:device=1,step=3,element=1000,bit=22",
+    },
+    Form {
+        name: "sent-flip",
+        required: &["device", "step", "element", "bit"],
+        optional: &["level"],
+        what: "flips one bit of what the device sends to its partner at a level, after its digest",
+        verdict: "phase link, on the partner that received it; peer: this device",
+        example: "sent-flip:device=1,step=3,level=0,element=1000,bit=22",
     },
     Form {
         name: "corrupted-link",
@@ -142,7 +183,10 @@ struct Fault {
 
 #[derive(Debug)]
 enum Kind {
-    Tap { step: u64, leaf: u64, tap: usize, element: usize, change: Change },
+    Tap { step: u64, leaf: u64, tap: usize, change: Change },
+    Swap { step: u64, leaf: u64, with: u64 },
+    State { step: u64, which: Which, place: Place },
+    Sent { step: u64, level: usize, place: Place },
     Partial { step: u64, place: Place },
     Link { step: u64, level: usize, place: Place },
     Reduction { step: u64, level: usize, place: Place },
@@ -156,9 +200,28 @@ enum Kind {
 
 #[derive(Debug)]
 enum Change {
-    Flip { bit: u32 },
-    Nan,
+    Flip(Place),
+    Stuck { lane: usize, bit: u32, value: bool },
+    Nan { element: usize },
 }
+
+impl Change {
+    fn apply(&self, words: &mut [f32]) {
+        match *self {
+            Change::Flip(ref place) => place.flip(words),
+            Change::Nan { element } => words[element] = f32::NAN,
+            Change::Stuck { lane, bit, value } => {
+                for word in words.iter_mut().skip(lane).step_by(LANES) {
+                    let others = word.to_bits() & !(1 << bit);
+                    *word = f32::from_bits(others | u32::from(value) << bit);
+                }
+            }
+        }
+    }
+}
+
+/// Every how many words a stuck bit is met: the lanes of a warp.
+const LANES: usize = 32;
 
 #[derive(Debug)]
 struct Place {
@@ -169,6 +232,11 @@ struct Place {
 impl Place {
     fn flip(&self, words: &mut [f32]) {
         words[self.element] = f32::from_bits(words[self.element].to_bits() ^ (1 << self.bit));
+    }
+
+    fn flip_bytes(&self, bytes: &mut [u8]) {
+        // Little-endian: bit 0 of a word is bit 0 of its first byte.
+        bytes[4 * self.element + self.bit as usize / 8] ^= 1 << (self.bit % 8);
     }
 }
 
@@ -214,13 +282,42 @@ impl Faults {
     /// Changes a tap's tensor before its fold.
     pub fn spoil_tap(&self, device: u64, now: u64, its_leaf: u64, its_tap: usize, words: &mut [f32]) {
         for kind in self.of(device) {
-            if let Kind::Tap { step, leaf, tap, element, change } = kind
+            if let Kind::Tap { step, leaf, tap, change } = kind
                 && (*step, *leaf, *tap) == (now, its_leaf, its_tap)
             {
-                match change {
-                    Change::Flip { bit } => Place { element: *element, bit: *bit }.flip(words),
-                    Change::Nan => words[*element] = f32::NAN,
+                change.apply(words);
+            }
+        }
+    }
+
+    /// The leaf whose windows a device reads in place of its own leaf's.
+    pub fn data_of(&self, device: u64, now: u64, its_leaf: u64) -> u64 {
+        let swapped = self.of(device).find_map(|kind| match kind {
+            Kind::Swap { step, leaf, with } if (*step, *leaf) == (now, its_leaf) => Some(*with),
+            _ => None,
+        });
+        swapped.unwrap_or(its_leaf)
+    }
+
+    /// Vectors, elements and bits of the state that are flipped before a step.
+    pub fn state_flips(&self, device: u64, now: u64) -> Vec<(Which, u64, u32)> {
+        let flips = self.of(device).filter_map(|kind| match kind {
+            Kind::State { step, which, place } if *step == now => {
+                Some((*which, place.element as u64, place.bit))
+            }
+            _ => None,
+        });
+        flips.collect()
+    }
+
+    /// Changes the bytes that go out over a link.
+    pub fn spoil_sent(&self, device: u64, now: u64, its_level: usize, bytes: &mut [u8]) {
+        for kind in self.of(device) {
+            match kind {
+                Kind::Sent { step, level, place } if (*step, *level) == (now, its_level) => {
+                    place.flip_bytes(bytes);
                 }
+                _ => {}
             }
         }
     }
@@ -246,8 +343,7 @@ impl Faults {
         for kind in self.of(device) {
             match kind {
                 Kind::Link { step, level, place } if (*step, *level) == (now, its_level) => {
-                    // Little-endian: bit 0 of a word is bit 0 of its first byte.
-                    bytes[4 * place.element + place.bit as usize / 8] ^= 1 << (place.bit % 8);
+                    place.flip_bytes(bytes);
                 }
                 _ => {}
             }
@@ -369,8 +465,29 @@ impl<'a> Values<'a> {
             Ok(Place { element, bit: self.bit()? })
         };
         let kind = match self.form.name {
-            "bit-flip" => self.tap(plan, devices, device, step, Change::Flip { bit: self.bit()? })?,
-            "poison" => self.tap(plan, devices, device, step, Change::Nan)?,
+            "bit-flip" => self.tap(plan, devices, device, step, |element| {
+                Ok(Change::Flip(Place { element: element("element")?, bit: self.bit()? }))
+            })?,
+            "poison" => self.tap(plan, devices, device, step, |element| {
+                Ok(Change::Nan { element: element("element")? })
+            })?,
+            "stuck-bit" => self.tap(plan, devices, device, step, |element| {
+                let value = self.below("value", 2, "a bit is 0 or 1")? == 1;
+                Ok(Change::Stuck { lane: element("lane")?, bit: self.bit()?, value })
+            })?,
+            "swapped-leaves" => {
+                let leaf = self.leaf(plan, devices, device)?;
+                let with = self.below("with", plan.leaves, format!("{} leaves", plan.leaves))?;
+                Kind::Swap { step, leaf, with }
+            }
+            "weight-flip" => Kind::State { step, which: Which::Parameters, place: place()? },
+            "moment-flip" => {
+                let moments = if let Rule::Adamw { .. } = plan.update.rule { 2 } else { 1 };
+                let moment = self.below("moment", moments, format!("{moments} moments"))?;
+                let which = [Which::FirstMoment, Which::SecondMoment][moment as usize];
+                Kind::State { step, which, place: place()? }
+            }
+            "sent-flip" => Kind::Sent { step, level: level()?, place: place()? },
             "wrong-partial" => Kind::Partial { step, place: place()? },
             "corrupted-link" => Kind::Link { step, level: level()?, place: place()? },
             "wrong-reduction" => Kind::Reduction { step, level: level()?, place: place()? },
@@ -395,11 +512,9 @@ impl<'a> Values<'a> {
         devices: u64,
         device: u64,
         step: u64,
-        change: Change,
+        change: impl FnOnce(&dyn Fn(&str) -> Result<usize, FaultError>) -> Result<Change, FaultError>,
     ) -> Result<Kind, FaultError> {
-        let each = plan.leaves / devices;
-        let what = format!("device {device}'s leaves");
-        let leaf = self.within("leaf", device * each, (device + 1) * each, what)?;
+        let leaf = self.leaf(plan, devices, device)?;
         let name = self.values["operation"];
         let Some(operation) = plan.operations.iter().position(|operation| operation.name == name) else {
             return Err(error(self.text, format!("operation {}", likely(plan, name)), format!("{name:?}")));
@@ -416,11 +531,20 @@ impl<'a> Values<'a> {
                 format!("{tensor}, of tokens"),
             ));
         }
-        let element =
-            self.below("element", plan.elements(operand), format!("{tensor} has shape {shape:?}"))?;
+        let element = |key: &str| {
+            let what = format!("{tensor} has shape {shape:?}");
+            Ok(self.below(key, plan.elements(operand), what)? as usize)
+        };
+        let change = change(&element)?;
         let before: usize =
             plan.operations[..operation].iter().map(|operation| operation.outputs.len()).sum();
-        Ok(Kind::Tap { step, leaf, tap: before + output, element: element as usize, change })
+        Ok(Kind::Tap { step, leaf, tap: before + output, change })
+    }
+
+    /// One of the device's own leaves.
+    fn leaf(&self, plan: &Plan, devices: u64, device: u64) -> Result<u64, FaultError> {
+        let each = plan.leaves / devices;
+        self.within("leaf", device * each, (device + 1) * each, format!("device {device}'s leaves"))
     }
 
     fn receipt(&self) -> Result<PathBuf, FaultError> {

@@ -169,6 +169,10 @@ impl Spoil for Tampering<'_> {
     fn spoil(&self, leaf: u64, tap: usize, words: &mut [f32]) {
         self.faults.spoil_tap(self.rank, self.step, leaf, tap, words);
     }
+
+    fn data_of(&self, leaf: u64) -> u64 {
+        self.faults.data_of(self.rank, self.step, leaf)
+    }
 }
 
 impl Rank<'_> {
@@ -291,6 +295,9 @@ impl Rank<'_> {
     fn leaves(&mut self, step: u64) -> Result<Vec<Leaf>, RankError> {
         let each = self.shared.job.plan.leaves / self.shared.devices;
         let range = self.rank * each..(self.rank + 1) * each;
+        for (which, element, bit) in self.shared.faults.state_flips(self.rank, step) {
+            self.device.flip(which, element, bit).map_err(self.stopped(step))?;
+        }
         let tampering = Tampering { faults: self.shared.faults, rank: self.rank, step };
         let leaves = self.device.leaves(step, range, &tampering).map_err(self.stopped(step))?;
         assert_eq!(leaves.len() as u64, each, "rank: a backend reports every leaf it was given");
@@ -331,7 +338,11 @@ impl Rank<'_> {
         let mut exchanges = Vec::new();
         for level in 0..self.links.levels() {
             let cargo = match node {
-                Node::Gradient => Cargo::Gradient(self.device.node_bytes().map_err(self.stopped(step))?),
+                Node::Gradient => {
+                    let mut bytes = self.device.node_bytes().map_err(self.stopped(step))?;
+                    self.shared.faults.spoil_sent(self.rank, step, level, &mut bytes);
+                    Cargo::Gradient(bytes)
+                }
                 Node::NonFinite(bad) => Cargo::NonFinite(bad),
                 Node::Ended => Cargo::Ended,
             };

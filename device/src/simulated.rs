@@ -109,6 +109,8 @@ impl SimulatedDevice<'_> {
             Which::Node | Which::Reduced => &mut self.node,
             Which::Arrived => &mut self.arrived,
             Which::Parameters => &mut self.state.parameters,
+            Which::FirstMoment => &mut self.state.first_moment,
+            Which::SecondMoment => &mut self.state.second_moment,
         }
     }
 }
@@ -128,7 +130,7 @@ impl Device for SimulatedDevice<'_> {
                     spoil.spoil(leaf, tap, words);
                 }
             };
-            let done = self.session.leaf(step, leaf, &self.state.parameters, &mut on_tap);
+            let done = self.session.leaf(step, spoil.data_of(leaf), &self.state.parameters, &mut on_tap);
             match (done.gradient, &mut tree) {
                 (Some(gradient), Some(tree)) => tree.push(gradient, |_, _| ()),
                 // There is no sum any more; the leaves that follow only leave their traces.
@@ -146,6 +148,8 @@ impl Device for SimulatedDevice<'_> {
             Which::Node | Which::Reduced => &self.node,
             Which::Arrived => &self.arrived,
             Which::Parameters => &self.state.parameters,
+            Which::FirstMoment => &self.state.first_moment,
+            Which::SecondMoment => &self.state.second_moment,
         };
         Ok(self.coefficients.digest(words))
     }

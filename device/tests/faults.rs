@@ -326,7 +326,7 @@ fn a_fault_that_cannot_be_is_refused_with_what_there_is() {
     let count = tiny.plan.parameter_count();
     let partial = |element: &str| format!("wrong-partial:device=0,step=1,element={element},bit=0");
     let cases = [
-        ("bitflip:device=1".to_owned(), "wrong-partial, corrupted-link"),
+        ("bitflip:device=1".to_owned(), "wrong-partial, sent-flip, corrupted-link"),
         ("silent".to_owned(), "expected device=..., as in silent:device=1"),
         ("silent:device=2".to_owned(), "device 0 to 1 (2 devices), found 2"),
         ("silent:device=-1".to_owned(), "device 0 to 1 (2 devices), found -1"),
