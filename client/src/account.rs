@@ -1,7 +1,6 @@
-//! A verdict told to people, and as JSON.
+//! A verdict told to people; `verify::json` tells it to machines.
 
 use schemas::verdict::{Finding, Outcome, Verdict, WrongWord};
-use serde_json::{Value, json};
 use std::fmt::Write as _;
 use verify::reconcile::decided_before_answers;
 
@@ -77,48 +76,6 @@ fn bits(word: WrongWord) -> String {
     )
 }
 
-/// The verdict as JSON.
-pub fn to_json(verdict: &Verdict) -> Value {
-    let texts =
-        |items: &[schemas::digest::EntryDigest]| items.iter().map(|e| e.to_string()).collect::<Vec<_>>();
-    json!({
-        "run": verdict.run.to_string(),
-        "prediction": verdict.prediction.to_string(),
-        "opening": verdict.opening.map(|entry| entry.to_string()),
-        "receipts": texts(&verdict.receipts),
-        "steps": [verdict.steps.first, verdict.steps.end],
-        "outcome": verdict.outcome.word(),
-        "step": verdict.step,
-        "findings": verdict.findings.iter().map(finding_json).collect::<Vec<_>>(),
-        "missing": verdict.missing,
-        "simulated": verdict.simulated,
-        "answer_step": verdict.answer.map(|answer| answer.step),
-        "evidence": verdict.evidence.iter().map(|name| name.sha256.to_string()).collect::<Vec<_>>(),
-    })
-}
-
-fn finding_json(finding: &Finding) -> Value {
-    let word = finding.word.map(|word| {
-        json!({
-            "element": word.element,
-            "expected_bits": format!("{:#010x}", word.expected),
-            "found_bits": format!("{:#010x}", word.found),
-        })
-    });
-    json!({
-        "device": finding.device.to_string(),
-        "rank": finding.rank,
-        "phase": finding.phase.word(),
-        "peer": finding.peer,
-        "leaf": finding.leaf,
-        "operation": finding.operation,
-        "tensor": finding.tensor,
-        "word": word,
-        "cause": finding.cause.to_string(),
-        "note": finding.note,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -179,14 +136,5 @@ mod tests {
         verdict.findings[0].phase = Phase::Answer;
         let text = tell(&verdict);
         assert!(text.ends_with("answers to the challenge: not held against a replay\n"), "{text}");
-    }
-
-    #[test]
-    fn a_verdict_as_json_keeps_bits_as_text() {
-        let value = to_json(&diverging());
-        assert_eq!(value["outcome"], "diverge");
-        assert_eq!(value["findings"][0]["word"]["expected_bits"], "0x3f800000");
-        assert_eq!(value["step"], 4);
-        assert_eq!(value["opening"], Value::Null);
     }
 }

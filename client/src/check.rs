@@ -1,6 +1,5 @@
 //! `client verify`: a bundle, checked offline.
 
-use crate::account;
 use crate::cli::VerifyArgs;
 use crate::folder::read_file;
 use crate::keyfile;
@@ -8,7 +7,6 @@ use crate::output;
 use schemas::bundle::Bundle;
 use schemas::key::PublicKey;
 use schemas::object::Object as _;
-use serde_json::{Value, json};
 use verify::policy::Policy;
 use verify::report::{Check, Report, State};
 
@@ -18,7 +16,7 @@ pub fn run(args: &VerifyArgs) -> anyhow::Result<u8> {
     let bytes = read_file(&args.file, Bundle::BYTES_MAX as u64)?;
     let report = verify::bundle::check(&bytes, &policy);
     if args.json {
-        output::result(&format!("{}\n", to_json(&report)));
+        output::result(&format!("{}\n", verify::json::report(&report)));
     } else {
         output::result(&output::printable(&report.to_string()));
     }
@@ -49,23 +47,4 @@ fn hint_of(report: &Report) -> Option<&'static str> {
         4 if why.contains("is signed by") => Some("another predictor's key, or another's bundle"),
         _ => None,
     }
-}
-
-fn to_json(report: &Report) -> Value {
-    let check = |check: &Check| {
-        let (state, what) = match &check.state {
-            State::Holds(what) => ("ok", Some(what)),
-            State::Fails(why) => ("failed", Some(why)),
-            State::NotReached => ("not reached", None),
-        };
-        json!({ "number": check.number, "title": check.title, "state": state, "what": what })
-    };
-    json!({
-        "verified": report.class as u8 == output::YES,
-        "status": report.class as u8,
-        "summary": report.summary(),
-        "checks": report.checks.iter().map(check).collect::<Vec<_>>(),
-        "caveats": report.caveats,
-        "verdict": report.verdict.as_ref().map(account::to_json),
-    })
 }

@@ -237,7 +237,7 @@ fn report(args: &ReconcileArgs, verdict: &Verdict, decision: &Decision, index: u
     }
     let invalid_at = decision.invalid_at.as_deref();
     if args.json {
-        let mut value = account::to_json(verdict);
+        let mut value = verify::json::verdict(verdict);
         value["verdict_index"] = index.into();
         value["invalid_at"] = invalid_at.into();
         value["bundle"] = args.out.display().to_string().into();

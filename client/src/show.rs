@@ -144,7 +144,7 @@ fn entry_json(entry: &ProvenEntry) -> Value {
             "architecture": receipt.facts.architecture,
             "driver": receipt.facts.driver,
         }),
-        Payload::Verdict(verdict) => account::to_json(verdict),
+        Payload::Verdict(verdict) => verify::json::verdict(verdict),
     };
     json!({
         "index": entry.index,

@@ -10,7 +10,7 @@
 //! | 5 predict | does the opening fit the seal, the plan the run? | [`prediction`] |
 //! | 8 run | may this receipt be judged? | [`receipt`] |
 //! | 9 reconcile | do they agree, and if not, where? | [`evidence`], [`locate`], [`case`], [`reconcile`] |
-//! | 10 bundle | does the whole argument stand? | [`policy`], [`bundle`], [`report`] |
+//! | 10 bundle | does the whole argument stand? | [`policy`], [`bundle`], [`report`], [`json`] |
 
 pub mod window;
 pub mod prediction;
@@ -27,3 +27,4 @@ pub mod policy;
 mod entries;
 pub mod bundle;
 pub mod report;
+pub mod json;

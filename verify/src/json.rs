@@ -1,0 +1,110 @@
+//! A report and a verdict as JSON: one text for whoever asks, the command or a page.
+
+use crate::report::{Check, Class, Report, State};
+use schemas::digest::EntryDigest;
+use schemas::verdict::{Finding, Verdict};
+use serde_json::{Value, json};
+
+/// A report, with the verdict in it once that is known to be what the comparison gives.
+pub fn report(report: &Report) -> Value {
+    let check = |check: &Check| {
+        let (state, what) = match &check.state {
+            State::Holds(what) => ("ok", Some(what)),
+            State::Fails(why) => ("failed", Some(why)),
+            State::NotReached => ("not reached", None),
+        };
+        json!({ "number": check.number, "title": check.title, "state": state, "what": what })
+    };
+    json!({
+        "verified": report.class == Class::Agreeing,
+        "status": report.class as u8,
+        "summary": report.summary(),
+        "checks": report.checks.iter().map(check).collect::<Vec<_>>(),
+        "caveats": report.caveats,
+        "verdict": report.verdict.as_ref().map(verdict),
+    })
+}
+
+/// A verdict. Bits are texts: a number of JSON may lose some.
+pub fn verdict(verdict: &Verdict) -> Value {
+    let texts = |items: &[EntryDigest]| items.iter().map(|e| e.to_string()).collect::<Vec<_>>();
+    json!({
+        "run": verdict.run.to_string(),
+        "prediction": verdict.prediction.to_string(),
+        "opening": verdict.opening.map(|entry| entry.to_string()),
+        "receipts": texts(&verdict.receipts),
+        "steps": [verdict.steps.first, verdict.steps.end],
+        "outcome": verdict.outcome.word(),
+        "step": verdict.step,
+        "findings": verdict.findings.iter().map(finding_json).collect::<Vec<_>>(),
+        "missing": verdict.missing,
+        "simulated": verdict.simulated,
+        "answer_step": verdict.answer.map(|answer| answer.step),
+        "evidence": verdict.evidence.iter().map(|name| name.sha256.to_string()).collect::<Vec<_>>(),
+    })
+}
+
+fn finding_json(finding: &Finding) -> Value {
+    let word = finding.word.map(|word| {
+        json!({
+            "element": word.element,
+            "expected_bits": format!("{:#010x}", word.expected),
+            "found_bits": format!("{:#010x}", word.found),
+        })
+    });
+    json!({
+        "device": finding.device.to_string(),
+        "rank": finding.rank,
+        "phase": finding.phase.word(),
+        "peer": finding.peer,
+        "leaf": finding.leaf,
+        "operation": finding.operation,
+        "tensor": finding.tensor,
+        "word": word,
+        "cause": finding.cause.to_string(),
+        "note": finding.note,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use schemas::digest::RunId;
+    use schemas::key::SecretKey;
+    use schemas::run::Steps;
+    use schemas::verdict::{Cause, Outcome, Phase, WrongWord};
+
+    #[test]
+    fn a_verdict_as_json_keeps_bits_as_text() {
+        let finding = Finding {
+            device: SecretKey::from_seed([7; 32]).public(),
+            rank: 0,
+            phase: Phase::Leaf,
+            peer: None,
+            leaf: Some(2),
+            operation: Some("forward.layer0.mlp".into()),
+            tensor: Some("layer0.mlp.out".into()),
+            word: Some(WrongWord { element: 17, expected: 0x3f80_0000, found: 0xbf80_0000 }),
+            cause: Cause::Fault,
+            note: "leaf 2 differs first in tap 9 of 40".into(),
+        };
+        let value = verdict(&Verdict {
+            run: RunId([1; 32]),
+            prediction: EntryDigest([2; 32]),
+            opening: None,
+            receipts: vec![EntryDigest([3; 32])],
+            steps: Steps { first: 0, end: 9 },
+            outcome: Outcome::Diverge,
+            step: Some(4),
+            findings: vec![finding],
+            missing: vec![],
+            simulated: true,
+            answer: None,
+            evidence: vec![],
+        });
+        assert_eq!(value["outcome"], "diverge");
+        assert_eq!(value["findings"][0]["word"]["expected_bits"], "0x3f800000");
+        assert_eq!(value["step"], 4);
+        assert_eq!(value["opening"], Value::Null);
+    }
+}
