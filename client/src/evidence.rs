@@ -107,5 +107,6 @@ pub fn case_of<'a>(
         refused,
         evidence,
         answer,
+        replayed: &[],
     }
 }

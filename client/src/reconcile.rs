@@ -275,6 +275,7 @@ mod tests {
             needed: vec![],
             answers_judged: false,
             invalid_at: None,
+            causes_replayed: false,
         }
     }
 

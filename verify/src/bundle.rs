@@ -1,6 +1,6 @@
 //! Checks a bundle from scratch, offline (docs/spec/bundle.md). The steps have the numbers of that page.
 
-use crate::case::{Case, Decision};
+use crate::case::{Case, Decision, Replayed};
 use crate::entries::{self, Entries, EntriesError};
 use crate::evidence::{Evidence, EvidenceError};
 use crate::policy::Policy;
@@ -81,7 +81,7 @@ fn walk(bytes: &[u8], policy: &Policy, report: &mut Report) -> Option<()> {
     report.record(6, order(&bundle, &entries, policy, head))?;
     let named = report.record(7, named(&entries, &opened, &attachments, policy))?;
     let decision = report.record(8, compare(&entries, &opened, &named))?;
-    report.caveats = caveats(&entries, policy, decision.answers_judged);
+    report.caveats = caveats(&entries, policy, &decision);
     report.verdict = Some(entries.verdict.object.clone());
     report.record(9, outcome(&decision))?;
     report.class = Class::Agreeing;
@@ -283,6 +283,7 @@ fn named(entries: &Entries, opened: &Opened, attachments: &Attachments, policy: 
 fn compare(entries: &Entries, opened: &Opened, named: &Named) -> Step<Decision> {
     let logged = &entries.verdict.object;
     let refused = refused_of(&logged.missing);
+    let replayed: Vec<Replayed> = logged.findings.iter().map(Replayed::of).collect();
     let case = Case {
         run: &entries.run.object,
         plan: &opened.plan,
@@ -293,6 +294,7 @@ fn compare(entries: &Entries, opened: &Opened, named: &Named) -> Step<Decision> 
         refused: &refused,
         evidence: &named.evidence,
         answer: logged.answer,
+        replayed: &replayed,
     };
     let decision = reconcile(&case)?;
     let expected = Verdict {
@@ -306,7 +308,7 @@ fn compare(entries: &Entries, opened: &Opened, named: &Named) -> Step<Decision> 
         findings: decision.findings.clone(),
         missing: decision.missing.clone(),
         simulated: decision.simulated,
-        // These two are what the comparison was given.
+        // These two are what the comparison was given, as causes that rest on a replay are.
         answer: logged.answer,
         evidence: logged.evidence.clone(),
     };
@@ -376,7 +378,7 @@ fn counted(count: usize, what: &str) -> String {
 }
 
 /// What holds only on somebody's word, or not at all.
-fn caveats(entries: &Entries, policy: &Policy, answers_judged: bool) -> Vec<String> {
+fn caveats(entries: &Entries, policy: &Policy, decision: &Decision) -> Vec<String> {
     let verdict = &entries.verdict.object;
     let mut caveats = Vec::new();
     let mut say = |applies: bool, what: &str| {
@@ -390,11 +392,16 @@ fn caveats(entries: &Entries, policy: &Policy, answers_judged: bool) -> Vec<Stri
         entries.prediction.object.open.is_some(),
         "the prediction was made openly: receipts could have been copied from it",
     );
-    let (replayed, judged) = (verdict.answer.is_some(), answers_judged);
+    let (replayed, judged) = (verdict.answer.is_some(), decision.answers_judged);
     say(judged && !replayed, "the answers to the challenge were not held against a replay");
     say(
         judged && replayed,
         "the expected answer to the challenge is the verdict signer's: nothing here recomputes it",
+    );
+    say(
+        decision.causes_replayed,
+        "that a configuration is the cause, or that no known one is, is the verdict signer's word: nothing here \
+         computes the operation again",
     );
     say(
         !refused_of(&verdict.missing).is_empty(),

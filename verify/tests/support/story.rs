@@ -259,6 +259,7 @@ pub fn decide(
         refused,
         evidence,
         answer,
+        replayed: &[],
     };
     reconcile(&case).unwrap()
 }
