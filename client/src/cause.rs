@@ -66,7 +66,9 @@ fn leaf(
     evidence: &Evidence,
     replay: &Replay,
 ) -> anyhow::Result<Option<Vec<String>>> {
-    let (Some(leaf), Some(predicted)) = (finding.leaf, case.body.record(record.step)) else { return Ok(None) };
+    let (Some(leaf), Some(predicted)) = (finding.leaf, case.body.record(record.step)) else {
+        return Ok(None);
+    };
     let first = finding.rank * record.traces.len() as u64;
     let Some(expected) = predicted.traces.get(leaf as usize).and_then(|root| evidence.trace(*root)) else {
         return Ok(None);
@@ -87,7 +89,9 @@ pub fn configurations(
 ) -> anyhow::Result<Vec<String>> {
     let plan = replay.session().plan();
     let at = plan.taps().nth(tap).map(|tap| plan.operations[tap.operation].name.clone()).unwrap_or_default();
-    output::note(&format!("computing {at} of step {step}, leaf {leaf} again under every known configuration"));
+    output::note(&format!(
+        "computing {at} of step {step}, leaf {leaf} again under every known configuration"
+    ));
     let state = replay.state_before(step)?;
     let explained = explain::tap(replay.session(), step, leaf, &state.parameters, tap, found);
     replay.check_trace(&Trace { step, leaf, folds: explained.leaf.folds })?;
@@ -104,14 +108,17 @@ fn update(
     let predicted = case.body.record(record.step).and_then(|predicted| predicted.outcome.as_ref());
     let (Some(expected), Some(found)) = (predicted, record.outcome.as_ref()) else { return Ok(None) };
     let operation = finding.operation.as_deref().unwrap_or_default();
-    output::note(&format!("computing {operation} of step {} again under every known configuration", record.step));
-    let (before, step, _) = replay.step(record.step)?;
+    output::note(&format!(
+        "computing {operation} of step {} again under every known configuration",
+        record.step
+    ));
+    let (step, _) = replay.step(record.step)?;
     let Some(gradient) = step.reduced else { return Ok(None) };
     if found.norm != expected.norm {
         return Ok(Some(explain::norm(replay.session(), &gradient, found.norm)));
     }
     let vector = differing(expected, found);
-    let norm = f32::from_bits(expected.norm);
+    let (before, norm) = (replay.state_before(record.step)?, f32::from_bits(expected.norm));
     Ok(vector.map(|vector| explain::update(replay.session(), &before, &gradient, norm, vector)))
 }
 

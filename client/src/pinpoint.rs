@@ -42,7 +42,9 @@ pub fn run(args: &PinpointArgs) -> anyhow::Result<u8> {
             let names = configurations(found.step, found.leaf, (difference.tap, fold), replay)?;
             difference.cause = cause_of(&names);
         }
-        (None, Some(_)) => output::hint("--replay run.toml tries every known configuration, to name the cause"),
+        (None, Some(_)) => {
+            output::hint("--replay run.toml tries every known configuration, to name the cause")
+        }
         _ => {}
     }
     output::result(&match args.json {
@@ -115,7 +117,8 @@ fn check_signed(path: &Path, entries: &Entries, trace: &Trace) -> anyhow::Result
     let body = ReceiptBody::decode(&bytes).with_context(|| body_path.display().to_string())?;
     let (step, leaf, rank) = (trace.step, trace.leaf, receipt.rank);
     let record = body.records.iter().find(|record| record.step == step);
-    let record = record.with_context(|| format!("the receipt of device {rank} has no record of step {step}"))?;
+    let record =
+        record.with_context(|| format!("the receipt of device {rank} has no record of step {step}"))?;
     let own = leaf.checked_sub(rank * record.traces.len() as u64);
     let signed = own.and_then(|own| record.traces.get(own as usize));
     let signed = signed.with_context(|| format!("leaf {leaf} is not one of device {rank}"))?;

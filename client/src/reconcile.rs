@@ -20,7 +20,7 @@ use schemas::opening::Opening;
 use schemas::prediction::OpenBody;
 use schemas::receipt::Answer;
 use schemas::statement::{Payload, Statement};
-use schemas::verdict::{Outcome, Verdict};
+use schemas::verdict::{Cause, Finding, Outcome, Verdict};
 use std::path::Path;
 use step::setup::Setup;
 use verify::case::{Case, Decision, Need};
@@ -238,7 +238,7 @@ fn report(args: &ReconcileArgs, verdict: &Verdict, decision: &Decision, index: u
     if let Some(hint) = traces_hint(&decision.needed) {
         output::hint(hint);
     }
-    if args.replay.is_none() && decision.findings.iter().any(can_be_replayed) {
+    if args.replay.is_none() && decision.findings.iter().any(is_open) {
         output::hint("--replay run.toml tries every known configuration on the operation, to name the cause");
     }
     let invalid_at = decision.invalid_at.as_deref();
@@ -259,6 +259,11 @@ fn report(args: &ReconcileArgs, verdict: &Verdict, decision: &Decision, index: u
         args.out.display()
     ));
     output::result(&output::printable(&text));
+}
+
+/// Whether a replay would say more of a finding.
+fn is_open(finding: &Finding) -> bool {
+    can_be_replayed(finding) && finding.cause == Cause::Undetermined
 }
 
 /// How to have what would have named the operation.

@@ -10,7 +10,7 @@ use schemas::fold::FoldKey;
 use schemas::object::Object as _;
 use schemas::receipt::Answer;
 use schemas::trace::Trace;
-use std::cell::RefCell;
+use std::cell::{Ref, RefCell};
 use std::path::Path;
 use step::checksum::{FoldTables, checksum_f32};
 use step::dispatch::Backend;
@@ -59,9 +59,9 @@ impl<'a> Replay<'a> {
         &self.session
     }
 
-    /// The state before `step`, from the nearest snapshot before it, or the run's first.
-    pub fn state_before(&self, step: u64) -> anyhow::Result<State> {
-        let kept = self.last.borrow().clone().filter(|state| state.step <= step);
+    /// The state before `step`, from the nearest snapshot before it, or the run's first. It is kept for the next question.
+    pub fn state_before(&self, step: u64) -> anyhow::Result<Ref<'_, State>> {
+        let kept = self.last.take().filter(|state| state.step <= step);
         let mut state = match kept {
             Some(state) => state,
             None => self.saved(step)?,
@@ -71,8 +71,8 @@ impl<'a> Replay<'a> {
             self.session.step(&mut state)?;
             ensure!(state.step == before + 1, "the replay met a NaN or an infinity in step {before}");
         }
-        *self.last.borrow_mut() = Some(state.clone());
-        Ok(state)
+        self.last.replace(Some(state));
+        Ok(Ref::map(self.last.borrow(), |last| last.as_ref().expect("replay: it was put there")))
     }
 
     /// The latest state that the prediction's folder keeps at or before `step`, or the run's first.
@@ -84,25 +84,26 @@ impl<'a> Replay<'a> {
         Ok(snapshot::kept(&folder, &self.setup.plan.parameters, self.setup.run.id(), latest)?)
     }
 
-    /// A whole step, which has to come to the predicted gradient and parameters; and the states before and after it.
-    pub fn step(&self, number: u64) -> anyhow::Result<(State, Step, State)> {
-        let before = self.state_before(number)?;
-        let mut after = before.clone();
+    /// A whole step, which has to come to the predicted gradient and parameters, and the state after it.
+    pub fn step(&self, number: u64) -> anyhow::Result<(Step, State)> {
+        let mut after = self.state_before(number)?.clone();
         let step = self.session.step(&mut after)?;
-        let record = self.secrets.body.record(number).context("the replay is of a step that is not predicted")?;
+        let record =
+            self.secrets.body.record(number).context("the replay is of a step that is not predicted")?;
         let predicted = record.outcome.as_ref().map(|outcome| [outcome.reduced, outcome.parameters]);
         let found = step.record.outcome.as_ref().map(|outcome| [outcome.reduced, outcome.parameters]);
         ensure!(
             found == predicted,
             "the replay of step {number} gives {found:?}, the prediction has {predicted:?}: {OTHER_RUN}"
         );
-        Ok((before, step, after))
+        Ok((step, after))
     }
 
     /// Holds the trace of a leaf computed again against the predicted root.
     pub fn check_trace(&self, trace: &Trace) -> anyhow::Result<()> {
         let (step, leaf) = (trace.step, trace.leaf);
-        let record = self.secrets.body.record(step).context("the replay is of a step that is not predicted")?;
+        let record =
+            self.secrets.body.record(step).context("the replay is of a step that is not predicted")?;
         let expected = record.traces.get(leaf as usize).copied();
         let found = trace.root();
         ensure!(
@@ -126,7 +127,7 @@ impl<'a> Replay<'a> {
     pub fn evidence(&self, need: Need) -> anyhow::Result<Option<Vec<u8>>> {
         match need {
             Need::PredictedTrace { step, leaf } => Ok(Some(self.trace(step, leaf)?.encode())),
-            Need::Meeting { step } => Ok(self.step(step)?.1.meeting.map(|meeting| meeting.encode())),
+            Need::Meeting { step } => Ok(self.step(step)?.0.meeting.map(|meeting| meeting.encode())),
             Need::DeviceTrace { .. } => Ok(None),
         }
     }
@@ -137,7 +138,7 @@ impl<'a> Replay<'a> {
         // A run that ended before the chosen step has nothing to answer with.
         let Some(record) = self.secrets.body.record(chosen) else { return Ok(None) };
         let Some(outcome) = &record.outcome else { return Ok(None) };
-        let (_, step, after) = self.step(chosen)?;
+        let (step, after) = self.step(chosen)?;
         let reduced = step.reduced.context("the replay met a NaN or an infinity in a leaf")?;
         let shape = [after.parameters.len() as u64];
         let found = [checksum_f32(&shape, &reduced), checksum_f32(&shape, &after.parameters)];

@@ -245,7 +245,8 @@ fn the_page_tells_which_kinds_each_variant_changes() {
             Some(kind) => of.push(kind),
             None => {
                 let rule = if answer["plan"] == "tiny" { "adamw" } else { "sgd" };
-                let optimizer = ["parameters", "first_moment", "second_moment"].iter().any(|what| update(what));
+                let optimizer =
+                    ["parameters", "first_moment", "second_moment"].iter().any(|what| update(what));
                 of.extend(optimizer.then_some(rule));
                 of.extend(update("norm").then_some("norm"));
             }

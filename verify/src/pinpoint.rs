@@ -52,7 +52,14 @@ pub fn first_difference(
     }
     let folds = (expected.folds[tap], found.folds[tap]);
     let Place { word, cause, words, .. } = place(Some(folds.0), folds.1, digest, plan.elements(at.operand));
-    Some(Difference { tap, at: Some(at), folds: Some(folds), word, cause, words: format!("{first}; {words}") })
+    Some(Difference {
+        tap,
+        at: Some(at),
+        folds: Some(folds),
+        word,
+        cause,
+        words: format!("{first}; {words}"),
+    })
 }
 
 /// What is known of a wrong tensor.
@@ -65,20 +72,21 @@ pub(crate) struct Place {
 
 /// Looks for one wrong word in a tensor of `words` words.
 pub(crate) fn place(predicted: Option<Fold>, found: Fold, digest: PlanDigest, words: u64) -> Place {
-    let unknown =
-        |words: &str| Place { tensor: None, word: None, cause: Cause::Undetermined, words: words.to_string() };
+    let unknown = |words: &str| Place {
+        tensor: None,
+        word: None,
+        cause: Cause::Undetermined,
+        words: words.to_string(),
+    };
     let Some(predicted) = predicted else { return unknown("the predicted folds are not at hand") };
     if predicted == found {
         return unknown("its fold equals the prediction although its checksum does not");
     }
     match locate(predicted, found, digest.into(), words) {
         // One word always explains a tensor of one word: that says nothing about the cause.
-        Some(word) if words == 1 => Place {
-            tensor: None,
-            word: Some(word),
-            cause: Cause::Undetermined,
-            words: "its one word".into(),
-        },
+        Some(word) if words == 1 => {
+            Place { tensor: None, word: Some(word), cause: Cause::Undetermined, words: "its one word".into() }
+        }
         Some(word) => Place {
             tensor: None,
             word: Some(word),

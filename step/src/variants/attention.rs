@@ -89,11 +89,7 @@ fn heads<'a>(shape: AttentionShape, inputs: Inputs<'a>) -> impl Iterator<Item = 
 }
 
 /// Forward.
-pub fn forward<A: Arithmetic>(
-    shape: AttentionShape,
-    inputs: Inputs,
-    [out, max, sum]: [&mut [f32]; 3],
-) {
+pub fn forward<A: Arithmetic>(shape: AttentionShape, inputs: Inputs, [out, max, sum]: [&mut [f32]; 3]) {
     let size = shape.head_size;
     for head in heads(shape, inputs) {
         for t in 0..shape.times {
@@ -137,8 +133,7 @@ pub fn backward<A: Arithmetic>(
             let weights: Vec<Weights> = queries
                 .iter()
                 .map(|head| {
-                    let [d_out, out] =
-                        [d_out, out].map(|of| move |t: usize| of.row(row(t), head.head, size));
+                    let [d_out, out] = [d_out, out].map(|of| move |t: usize| of.row(row(t), head.head, size));
                     weights::<A>(*head, d_out, out, max, sum)
                 })
                 .collect();

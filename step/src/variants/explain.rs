@@ -23,7 +23,14 @@ pub struct Explained {
 }
 
 /// Computes a leaf on `parameters` and then the operation of its tap `tap` under every variant, against `found`.
-pub fn tap(session: &Session, step: u64, leaf: u64, parameters: &[f32], tap: usize, found: Fold) -> Explained {
+pub fn tap(
+    session: &Session,
+    step: u64,
+    leaf: u64,
+    parameters: &[f32],
+    tap: usize,
+    found: Fold,
+) -> Explained {
     let plan = session.plan();
     let at = plan.taps().nth(tap).expect("explain: a tap of the plan").operation;
     let first = plan.taps().take_while(|tap| tap.operation < at).count();

@@ -80,12 +80,7 @@ pub fn layernorm_backward<A: Arithmetic>(
 }
 
 /// RMS normalisation, forward.
-pub fn rmsnorm<A: Arithmetic>(
-    x: &[f32],
-    gain: &[f32],
-    [inv_c, eps]: [f32; 2],
-    [y, rstd]: [&mut [f32]; 2],
-) {
+pub fn rmsnorm<A: Arithmetic>(x: &[f32], gain: &[f32], [inv_c, eps]: [f32; 2], [y, rstd]: [&mut [f32]; 2]) {
     let channels = gain.len();
     for (n, x) in x.chunks_exact(channels).enumerate() {
         let dot = warp32_dot::<A>(x, x);

@@ -15,9 +15,9 @@ pub fn norm<A: Arithmetic>(plan: &Plan, gradient: &[f32]) -> f32 {
     let tensors = spans(&plan.parameters).into_iter().zip(&plan.parameters);
     let mut squares = tensors.map(|(span, parameter)| {
         let columns = columns(parameter);
-        let mut chunks = gradient[span].chunks(CHUNK_ROWS * columns).map(|chunk| {
-            sum(&mut chunk.chunks_exact(columns).map(|row| warp32_dot::<A>(row, row)))
-        });
+        let mut chunks = gradient[span]
+            .chunks(CHUNK_ROWS * columns)
+            .map(|chunk| sum(&mut chunk.chunks_exact(columns).map(|row| warp32_dot::<A>(row, row))));
         sum(&mut chunks)
     });
     A::sqrt(sum(&mut squares))
