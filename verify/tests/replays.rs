@@ -73,7 +73,10 @@ fn a_replay_names_the_configuration_or_leaves_a_fault() {
     assert_eq!(configured.note, note);
     let (fault, said) = finding(&world, &story, 1, Cause::Fault);
     assert_eq!((fault.cause, said), (Cause::Fault, true));
-    assert_eq!(fault.note, format!("{}; computed again, no known configuration gives these bits", without.note));
+    assert_eq!(
+        fault.note,
+        format!("{}; computed again, no known configuration gives these bits", without.note)
+    );
 
     // What decides nothing, or is about another device, changes nothing.
     assert_eq!(finding(&world, &story, 1, Cause::Undetermined), (without.clone(), false));
@@ -147,7 +150,8 @@ fn a_logged_cause_that_needs_a_replay_is_its_signers_word_and_the_rest_is_checke
     assert_eq!((number, is_said(&caveats)), (9, false));
     for cause in [split_k(), Cause::Fault] {
         let (told, _) = finding(&world, &honest(), 1, cause);
-        let (number, why, caveats) = verified(&world, &mut honest(), |verdict| verdict.findings[0] = told.clone());
+        let (number, why, caveats) =
+            verified(&world, &mut honest(), |verdict| verdict.findings[0] = told.clone());
         assert_eq!((number, is_said(&caveats)), (9, true), "{why}");
         assert!(why.contains("device 1 in phase leaf"), "{why}");
     }
