@@ -8,11 +8,14 @@ use schemas::cbor::{self, Value};
 use schemas::object::{Object, ObjectError};
 use schemas::profile::F32_FMA;
 use schemas::trace::{Meeting, Trace};
-use schemas::{bundle, config, opening, plan, prediction, receipt, run, statement, verdict, window};
+use schemas::{
+    bundle, completeness, config, opening, plan, prediction, receipt, register, run, statement, verdict,
+    window,
+};
 use std::path::{Path, PathBuf};
 
 /// Files of the grammar; the first rule of each is the object of its stem.
-const STEMS: [&str; 14] = [
+const STEMS: [&str; 16] = [
     "config",
     "profile",
     "plan",
@@ -25,8 +28,10 @@ const STEMS: [&str; 14] = [
     "statement",
     "receipt",
     "verdict",
+    "register",
     "checkpoint",
     "bundle",
+    "completeness",
 ];
 
 type Decoder = fn(&[u8]) -> Result<(), String>;
@@ -45,7 +50,7 @@ fn profile(bytes: &[u8]) -> Result<(), String> {
 }
 
 /// Fixture, rule of the grammar, decoder.
-const FIXTURES: [(&str, &str, Decoder); 30] = [
+const FIXTURES: [(&str, &str, Decoder); 34] = [
     ("profile/f32-fma", "profile", profile),
     ("config/tiny", "config", decode::<config::Config>),
     ("config/llama", "config", decode::<config::Config>),
@@ -75,16 +80,25 @@ const FIXTURES: [(&str, &str, Decoder); 30] = [
     ("statement/receipt-0", "statement", open),
     ("statement/opening", "statement", open),
     ("statement/verdict", "statement", open),
+    ("statement/register-1", "statement", open),
+    ("register/register", "register", decode::<register::Register>),
     ("bundle/agree", "bundle", decode::<bundle::Bundle>),
+    ("completeness/run", "completeness", decode::<completeness::Completeness>),
+    ("completeness/short", "completeness", decode::<completeness::Completeness>),
 ];
 
 /// Rejected cases that a grammar cannot express: relations between fields, counts within a byte string, signatures.
 /// (The two names: `.regexp` is anchored by RFC 8610, but not in this validator.)
-const BEYOND_A_GRAMMAR: [&str; 55] = [
+const BEYOND_A_GRAMMAR: [&str; 62] = [
     "bundle/attachment_twice",
     "bundle/attachments_out_of_order",
     "bundle/covers_twice_the_same_size",
     "bundle/proof_not_whole",
+    "completeness/entries_out_of_order",
+    "completeness/prediction_by_no_key",
+    "completeness/prediction_of_no_steps",
+    "completeness/prediction_twice",
+    "completeness/proof_not_whole",
     "plan/constant_missing",
     "plan/corrections_of_other_steps",
     "plan/devices_not_a_power_of_two",
@@ -124,6 +138,8 @@ const BEYOND_A_GRAMMAR: [&str; 55] = [
     "receipt/name_too_long",
     "receipt/name_with_a_line_feed",
     "receipt/rank_beyond_the_devices",
+    "register/more_entries_than_the_log",
+    "register/more_predictions_than_entries",
     "statement/another_issuer",
     "statement/another_subject",
     "statement/flipped_signature",
@@ -272,7 +288,7 @@ fn rejected_cases_are_outside_the_grammar_unless_listed() {
         "statement",
         "bundle",
     ];
-    for rule in rules.into_iter().chain(["window"]) {
+    for rule in rules.into_iter().chain(["window", "register", "completeness"]) {
         let (text, stem) = (grammar(rule), rule.trim_end_matches("-body"));
         let grammar = parse(&text);
         for (name, bytes) in rejected(stem, rule) {

@@ -10,8 +10,10 @@ use sha2::{Digest as _, Sha256};
 use std::path::Path;
 use step::dispatch::Backend;
 use tlog::checkpoint::Checkpoint;
-use tlog::note::{Verifier as _, VerifierKey};
-use verify::policy::Policy;
+use tlog::cosignature::CosigningKey;
+use tlog::note::{NoteSignature, Verifier as _, VerifierKey};
+use tlog::policy::Policy;
+use tlog::witness::{AddCheckpoint, decide};
 use verify::report::Class;
 
 fn fixture(path: &str) -> Vec<u8> {
@@ -163,11 +165,40 @@ fn the_profile_pages_known_answers_are_those_of_step() {
 #[test]
 fn tlog_opens_the_fixtures_checkpoints() {
     let key = VerifierKey::parse(text("checkpoint/log.vkey").trim()).unwrap();
-    for size in [3, 7] {
+    for size in [3, 9] {
         let note = fixture(&format!("checkpoint/size-{size}.txt"));
         let checkpoint = Checkpoint::open(&note, key.name().as_str(), &key).unwrap();
         assert_eq!(checkpoint.head.size.0, size);
     }
+}
+
+/// docs/spec/witness.md: cosigned by the fixtures' own code, opened under the policy, and what a witness decides.
+#[test]
+fn the_fixtures_cosigned_checkpoint_is_accepted_by_the_fixtures_policy() {
+    let policy = Policy::parse(&fixture("witness/policy.txt")).unwrap();
+    let (checkpoint, cosignatures) = policy.open(&fixture("witness/cosigned.txt")).unwrap();
+    let times: Vec<u64> = cosignatures.iter().map(|cosignature| cosignature.time_s).collect();
+    assert_eq!(times, [1_800_000_000, 1_800_000_007]);
+    let proven: Vec<Option<u64>> = (0..3).map(|faulty| policy.proven_by(&cosignatures, faulty)).collect();
+    assert_eq!(proven, [Some(1_800_000_000), Some(1_800_000_007), None]);
+
+    let log = &policy.logs()[0].key;
+    let request = AddCheckpoint::parse(&fixture("witness/request.txt")).unwrap();
+    assert_eq!(request.format().as_bytes(), fixture("witness/request.txt"));
+    let last = Checkpoint::open(&fixture("checkpoint/size-3.txt"), log.name().as_str(), log).unwrap().head;
+    let accepted = decide(&request, std::slice::from_ref(log), Some(last)).unwrap();
+    assert_eq!(accepted.checkpoint, checkpoint);
+    let answer = NoteSignature::parse_lines(&fixture("witness/answer.txt")).unwrap();
+    assert!(answer[0].is_of(&policy.witnesses()[0].key));
+    let key = CosigningKey::from_seed(answer[0].name.clone(), &seed("witness-0"));
+    assert_eq!(key.cosign(&checkpoint.text(), 1_800_000_000), answer[0]);
+}
+
+/// The seed of a fixtures' key: its role, padded with zeros.
+fn seed(role: &str) -> [u8; 32] {
+    let mut seed = [0; 32];
+    seed[..role.len()].copy_from_slice(role.as_bytes());
+    seed
 }
 
 /// docs/spec/bundle.md: proofs, signatures, seals and order of the fixture are genuine.
@@ -177,7 +208,8 @@ fn the_fixtures_bundle_verifies() {
     let signer = |name| schemas::statement::Statement::open(&statement(name)).unwrap().signer.to_string();
     let (predictor, devices) = (signer("prediction"), [signer("receipt-0"), signer("receipt-1")]);
     let devices: Vec<&str> = devices.iter().map(String::as_str).collect();
-    let policy = Policy::parse(&text("checkpoint/log.vkey"), &[&predictor], &devices, &[]).unwrap();
+    let policy =
+        verify::policy::Policy::parse(&text("checkpoint/log.vkey"), &[&predictor], &devices, &[]).unwrap();
     let report = verify::bundle::check(&fixture("bundle/agree.cbor"), &policy);
     assert_eq!(report.class, Class::Agreeing, "{report}");
 }

@@ -10,7 +10,7 @@ const LINES_MAX: usize = 700;
 /// Longest line of Rust, in columns.
 const COLUMNS_MAX: usize = 120;
 /// The objects: each has a page, a grammar, a source file and a folder of fixtures, all of one name.
-const STEMS: [&str; 13] = [
+const STEMS: [&str; 15] = [
     "config",
     "plan",
     "profile",
@@ -23,10 +23,12 @@ const STEMS: [&str; 13] = [
     "statement",
     "receipt",
     "verdict",
+    "register",
     "bundle",
+    "completeness",
 ];
 /// Texts of the log that are no objects of schemas: a page and a folder of fixtures each.
-const LOG_STEMS: [&str; 2] = ["checkpoint", "ledger"];
+const LOG_STEMS: [&str; 3] = ["checkpoint", "ledger", "witness"];
 /// Left where they stand by mistake. Written in two parts, so that this file may name them.
 const LEFTOVERS: [&str; 7] = [
     concat!("TO", "DO"),
@@ -41,7 +43,8 @@ const LEFTOVERS: [&str; 7] = [
 const NEARNESS: [&str; 2] = [concat!("toler", "ance"), concat!("appr", "ox")];
 const BIT_EXACT: [&str; 3] = ["step/", "device/", "verify/"];
 /// Files that may hold `unsafe`, each with its one reason stated at its top.
-const UNSAFE: [&str; 10] = [
+const UNSAFE: [&str; 11] = [
+    "browser/src/exports.rs",
     "device/src/cuda.rs",
     "device/src/nvrtc.rs",
     "device/src/opencl.rs",

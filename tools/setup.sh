@@ -2,10 +2,10 @@
 # Installs what the build and the tests need and the machine lacks, with the system's package manager, and says what.
 # Safe to run twice: what is there already is left alone.
 #
-# usage: tools/setup.sh build|test|torch|aarch64
+# usage: tools/setup.sh build|test|torch|aarch64|wasm
 set -euo pipefail
 
-purpose=${1:?usage: tools/setup.sh build|test|torch|aarch64}
+purpose=${1:?usage: tools/setup.sh build|test|torch|aarch64|wasm}
 
 as_root() {
     if [ "$(id -u)" = 0 ]; then "$@"; elif command -v sudo >/dev/null; then sudo "$@"; else
@@ -57,6 +57,15 @@ if [ "$purpose" = test ]; then
     # Pictures of the site and the independent implementation in numpy; the tests name the interpreter they use.
     /usr/bin/env python3 -c 'import numpy' 2>/dev/null || /usr/bin/python3 -c 'import numpy' 2>/dev/null ||
         install numpy python3-numpy
+    # Makes single system calls of the ledger fail.
+    command -v strace >/dev/null || install strace strace
+fi
+gocode=/usr/share/gocode/src/golang.org/x/mod/sumdb/tlog
+if [ "$purpose" = test ] && ! { command -v go >/dev/null && [ -d $gocode ]; }; then
+    # Go's packages for transparency logs, which the log is held against. In a shell of its own: elsewhere than on Debian
+    # they have other places, and the tests say that they did without.
+    (install "Go with golang.org/x/mod" "golang-go golang-golang-x-mod-dev") ||
+        echo "setup: hint: without Debian's golang-golang-x-mod-dev the log is not compared with Go's packages"
 fi
 if [ "$purpose" = test ]; then
     # NVIDIA's compiler and disassembler: kernels for its cards are compiled, and their machine code read, without a card.
@@ -79,6 +88,22 @@ if [ "$purpose" = test ]; then
         rm -r "$cuda/wheels"
     fi
 fi
+if [ "$purpose" = test ]; then
+    # Verifiers of COSE receipts and of the OpenAPI document, as tests use them. What is there is kept while the list and
+    # the interpreter are the same: parts of it are compiled for one version.
+    python=python3
+    $python -m pip --version >/dev/null 2>&1 || python=/usr/bin/python3
+    $python -m pip --version >/dev/null 2>&1 || install pip python3-pip
+    packages=${CARGO_TARGET_DIR:-target}/python
+    wanted=$($python -c 'import sys; print(sys.executable); print(sys.version)' && cat "$(dirname "$0")/python.txt")
+    if [ "$(cat "$packages/installed" 2>/dev/null)" != "$wanted" ]; then
+        echo "setup: verifiers in Python are missing, fetching them into $packages"
+        rm -rf "$packages"
+        $python -m pip install --quiet --disable-pip-version-check --no-deps --target "$packages" \
+            --requirement "$(dirname "$0")/python.txt"
+        echo "$wanted" >"$packages/installed"
+    fi
+fi
 if [ "$purpose" = torch ]; then
     # Debian's PyTorch takes its matrix products from the system's BLAS, and the plain one is very slow.
     python=${TORCH_PYTHON:-/usr/bin/python3}
@@ -95,11 +120,11 @@ if [[ $purpose == test || $purpose == torch ]] && ! cargo nextest --version >/de
     cargo install --locked --quiet cargo-nextest
 fi
 
+there() { dpkg-query -W -f '${Status}\n' "$@" 2>/dev/null | grep -c '^install ok installed'; }
 if [ "$purpose" = aarch64 ]; then
     # A compiler with the standard library of another machine, its linker and C library, and what runs the result. The
     # library is Debian's, and belongs to Debian's compiler.
     packages="rustc-web cargo-web libstd-rust-web-dev:arm64 gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user"
-    there() { dpkg-query -W -f '${Status}\n' "$@" 2>/dev/null | grep -c '^install ok installed'; }
     if ! command -v apt-get >/dev/null || [ "$(dpkg --print-architecture)" != amd64 ]; then
         echo "setup: error: programs for AArch64 are built with Debian's packages on x86-64; wanted: $packages" >&2
         exit 2
@@ -109,5 +134,20 @@ if [ "$purpose" = aarch64 ]; then
         dpkg --print-foreign-architectures | grep -qx arm64 || as_root dpkg --add-architecture arm64
         updated=no
         install "a compiler for AArch64" "--no-remove $packages"
+    fi
+fi
+
+if [ "$purpose" = wasm ]; then
+    command -v node >/dev/null || install node nodejs
+    # A toolchain of rustup's may have the standard library for WebAssembly. Otherwise Debian's compiler, which comes with the
+    # library's source, builds it; its linker knows WebAssembly.
+    packages="rustc-web cargo-web rust-web-src lld-22"
+    if [ ! -d "$(rustc --print sysroot)/lib/rustlib/wasm32-unknown-unknown" ]; then
+        if ! command -v apt-get >/dev/null; then
+            echo "setup: error: the standard library for WebAssembly is missing: rustup target add wasm32-unknown-unknown" >&2
+            exit 2
+        fi
+        [ "$(there $packages)" = "$(wc -w <<<"$packages")" ] ||
+            install "a compiler for WebAssembly" "--no-remove $packages"
     fi
 fi

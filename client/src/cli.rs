@@ -76,6 +76,27 @@ Example:
     /// Print what a bundle says, without checking any of it
     #[command(after_help = "Example:\n  client show run.tally")]
     Show(ShowArgs),
+    /// Fetch what a log holds of a run, or check such a file offline
+    #[command(after_help = "\
+With --ledger the argument is a run id: the log's newest register of that run and its lists are fetched, checked and
+written to --out. Without it the argument is such a file.
+
+Exit status: 0 complete, 1 checked and not so, 2 could not be checked.
+
+Example:
+  client completeness 7f0a...c3 --ledger http://127.0.0.1:7180 --log-key log/log.pub --out run.completeness
+  client completeness run.completeness --log-key log/log.pub --predictor-key predictor.pub")]
+    Completeness(CompletenessArgs),
+    /// Follow a log, hash everything in it, and tell what is wrong with it
+    #[command(after_help = "\
+Each finding is printed once and kept in the state's findings.jsonl. Without --state nothing is remembered, and a log
+that rewrites what was read before is not noticed.
+
+Exit status: 0 nothing was ever found, 1 something was, 2 the log could not be checked.
+
+Example:
+  client monitor --ledger http://127.0.0.1:7180 --log-key log/log.pub --state monitor --once")]
+    Monitor(MonitorArgs),
 }
 
 /// Arguments of `client keygen`.
@@ -197,6 +218,52 @@ pub struct ShowArgs {
     /// A bundle
     pub file: PathBuf,
     /// Print it as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `client completeness`.
+#[derive(Debug, Args)]
+pub struct CompletenessArgs {
+    /// A run id with --ledger, otherwise a completeness file
+    #[arg(value_name = "RUN|FILE")]
+    pub subject: String,
+    /// Address of the log server
+    #[arg(long, value_name = "URL", requires = "out")]
+    pub ledger: Option<String>,
+    /// The log's vkey, or a file that holds it
+    #[arg(long, value_name = "VKEY|FILE")]
+    pub log_key: String,
+    /// Where the file goes
+    #[arg(long, value_name = "FILE", requires = "ledger")]
+    pub out: Option<PathBuf>,
+    /// A public key, or a file that holds it: its predictions must be there and are listed
+    #[arg(long, value_name = "KEY|FILE")]
+    pub predictor_key: Vec<String>,
+    /// Print the report as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `client monitor`.
+#[derive(Debug, Args)]
+pub struct MonitorArgs {
+    /// Address of the log server, or of a copy of its tiles
+    #[arg(long, value_name = "URL")]
+    pub ledger: String,
+    /// The log's vkey, or a file that holds it
+    #[arg(long, value_name = "VKEY|FILE")]
+    pub log_key: String,
+    /// What is remembered between looks; made if it is not there
+    #[arg(long, value_name = "DIR")]
+    pub state: Option<PathBuf>,
+    /// Look once and end
+    #[arg(long, conflicts_with = "interval")]
+    pub once: bool,
+    /// Seconds between looks
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
+    pub interval: u64,
+    /// Print findings as JSON lines
     #[arg(long)]
     pub json: bool,
 }

@@ -283,12 +283,17 @@ impl Ledger {
 
     /// Downloads an entry, checked against its name.
     pub fn entry(&self, digest: EntryDigest) -> Result<Vec<u8>, LedgerError> {
-        let path = format!("/entries/{digest}");
+        let path = format!("/by-hash/{digest}");
         let bytes = self.server.fetch(&path, STATEMENT_BYTES_MAX as u64, TIMEOUT_MS)?;
         match EntryDigest::of(&bytes) == digest {
             true => Ok(bytes),
             false => Err(LedgerError::OtherBytes(format!("entry {digest}"))),
         }
+    }
+
+    /// An answer of up to 64 MiB, unchecked.
+    pub(crate) fn fetch_long(&self, path: &str, bytes_max: u64) -> Result<Vec<u8>, LedgerError> {
+        Ok(self.server.fetch(path, bytes_max, LONG_TIMEOUT_MS)?)
     }
 
     /// What the server lists of a run, by ascending index; nothing if it does not know the run.

@@ -24,3 +24,5 @@ pub mod assemble;
 pub mod account;
 pub mod check;
 pub mod show;
+pub mod completeness;
+pub mod monitor;

@@ -4,7 +4,7 @@ use clap::Parser as _;
 use clap::error::ErrorKind;
 use client::cli::{Cli, Command};
 use client::output::{self, hint_of};
-use client::{challenge, check, pinpoint, reconcile, show, submit};
+use client::{challenge, check, completeness, monitor, pinpoint, reconcile, show, submit};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -23,6 +23,8 @@ fn main() -> ExitCode {
         Command::Pinpoint(args) => pinpoint::run(&args),
         Command::Verify(args) => check::run(&args),
         Command::Show(args) => show::run(&args),
+        Command::Completeness(args) => completeness::run(&args),
+        Command::Monitor(args) => monitor::run(&args),
     };
     match result {
         Ok(status) => ExitCode::from(status),

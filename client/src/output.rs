@@ -3,6 +3,7 @@
 use crate::atomic::WriteError;
 use crate::keyfile::KeyFileError;
 use crate::ledger::LedgerError;
+use crate::monitor::{FollowError, StateError};
 use std::io::{self, ErrorKind, Write as _};
 use std::sync::OnceLock;
 
@@ -103,9 +104,11 @@ pub fn hint_of(error: &anyhow::Error) -> Option<String> {
         let ledger = cause.downcast_ref::<LedgerError>().and_then(LedgerError::hint);
         let key = cause.downcast_ref::<KeyFileError>().and_then(KeyFileError::hint);
         let own = cause.downcast_ref::<Hinted>().map(|hinted| hinted.hint.clone());
+        let follow = cause.downcast_ref::<FollowError>().and_then(FollowError::hint);
+        let state = cause.downcast_ref::<StateError>().and_then(StateError::hint);
         let write = cause.downcast_ref::<WriteError>().and_then(WriteError::hint);
         let system = cause.downcast_ref::<io::Error>().and_then(|error| full(error.kind()));
-        ledger.or(key).or(own).or(write).or(system)
+        ledger.or(key).or(own).or(follow).or(state).or(write).or(system)
     })
 }
 

@@ -89,6 +89,11 @@ fn describe_entry(entry: &ProvenEntry, text: &mut String) {
                 let _ = writeln!(text, "  {line}");
             }
         }
+        Payload::Register(register) => {
+            let (entries, predictions) = (register.entries.count, register.predictions.count);
+            let size = register.size;
+            let _ = writeln!(text, "  below {size}: {entries} entries, {predictions} predictions of the run");
+        }
     }
 }
 
@@ -145,6 +150,12 @@ fn entry_json(entry: &ProvenEntry) -> Value {
             "driver": receipt.facts.driver,
         }),
         Payload::Verdict(verdict) => verify::json::verdict(verdict),
+        Payload::Register(register) => json!({
+            "run": register.run.to_string(),
+            "size": register.size,
+            "entries": register.entries.count,
+            "predictions": register.predictions.count,
+        }),
     };
     json!({
         "index": entry.index,

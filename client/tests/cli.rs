@@ -107,6 +107,36 @@ fn what_is_no_bundle_could_not_be_checked() {
     assert!(stderr(&absent).starts_with("client: error: cannot read absent.tally: "), "{}", stderr(&absent));
 }
 
+/// `make wasm-check` holds the module for pages against `browser`; this holds `browser` against the command.
+#[test]
+fn the_command_prints_as_json_what_a_page_is_told() {
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("fixtures");
+    let log = std::fs::read_to_string(fixtures.join("checkpoint/log.vkey")).unwrap();
+    let key = |role: &str| {
+        let mut seed = [0; 32];
+        seed[..role.len()].copy_from_slice(role.as_bytes());
+        schemas::key::SecretKey::from_seed(seed).public().to_string()
+    };
+    let [predictor, device, other] = ["predictor", "device-0", "device-1"].map(key);
+    for (file, keys, expected) in [
+        ("bundle/agree.cbor", &[device.as_str(), other.as_str()][..], 0),
+        ("bundle/agree.cbor", &[&device], 1),
+        ("plan/tiny.cbor", &[], 2),
+    ] {
+        let path = fixtures.join(file);
+        let mut arguments = vec!["verify", path.to_str().unwrap(), "--json", "--log-key", &log];
+        arguments.extend(["--predictor-key", &predictor]);
+        keys.iter().for_each(|key| arguments.extend(["--device-key", key]));
+        let output = client(Path::new("."), &arguments);
+        assert_eq!(status(&output), expected, "{}", stderr(&output));
+        let policy =
+            serde_json::json!({ "log_key": log, "predictor_keys": [predictor], "device_keys": keys });
+        let page = browser::check(policy.to_string().as_bytes(), &std::fs::read(&path).unwrap());
+        assert_eq!(i32::from(page.status), expected);
+        assert_eq!(stdout(&output), page.json + "\n");
+    }
+}
+
 #[test]
 fn a_log_that_is_not_there_is_an_error_with_a_hint_and_leaves_no_file() {
     let folder = tempfile::tempdir().unwrap();

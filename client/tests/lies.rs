@@ -190,7 +190,7 @@ fn bytes_are_held_against_their_names() {
     let log = log();
     let ledger = log.connect().unwrap();
     let (entry, attachment) = (EntryDigest::of(b"right"), AttachmentName::of(b"right"));
-    log.server.say(&format!("/entries/{entry}"), 200, b"wrong");
+    log.server.say(&format!("/by-hash/{entry}"), 200, b"wrong");
     log.server.say(&format!("/attachments/{}", attachment.sha256), 200, b"wrong");
     assert!(matches!(error(ledger.entry(entry)), LedgerError::OtherBytes(_)));
     assert!(matches!(error(ledger.attachment(attachment)), LedgerError::OtherBytes(_)));

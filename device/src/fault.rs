@@ -58,7 +58,7 @@ pub const FORMS: [Form; 16] = [
         required: &["device", "step", "element", "bit"],
         optional: &["moment"],
         what: "flips one bit of the optimizer's first or second moment (moment 0 or 1) before the step",
-        verdict: "device, phase update, operation adamw or sgd",
+        verdict: "device, phase update, the optimizer, the moment and its element",
         example: "moment-flip:device=1,step=3,moment=1,element=1000,bit=22",
     },
     Form {

@@ -8,11 +8,11 @@ use thiserror::Error;
 use tlog::checkpoint::CheckpointError;
 use tlog::entries::EntriesError;
 use tlog::hash::Hash;
-use tlog::note::KeyError;
+use tlog::note::{KeyError, NoteError};
 use tlog::tile::TileReadError;
 use tlog::tree::TreeSize;
 
-use crate::disk::stage::StageError;
+use crate::disk::journal::RecordError;
 
 /// Why a log could not be opened, read or grown.
 #[derive(Debug, Error)]
@@ -63,6 +63,14 @@ pub enum LogError {
         /// What is wrong with it.
         source: CheckpointError,
     },
+    /// A note that was kept is none.
+    #[error("{}: {source}", path.display())]
+    Note {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: NoteError,
+    },
     /// There are tiles or a checkpoint but no lock record, which alone says what was promised.
     #[error("{} is missing although the folder holds a log: found {found}", path.display())]
     LockMissing {
@@ -103,6 +111,36 @@ pub enum LogError {
         /// Promised size.
         lock: TreeSize,
     },
+    /// The lock record is that of another log.
+    #[error("{} is the lock of another log: of {found}, expected {expected}", path.display())]
+    LockOfAnother {
+        /// The lock record.
+        path: PathBuf,
+        /// The origin in it, or that another key signed it.
+        found: String,
+        /// This log's key.
+        expected: String,
+    },
+    /// The lock record is none.
+    #[error("{} is damaged: neither of its slots holds what was promised", path.display())]
+    LockDamaged {
+        /// The lock record.
+        path: PathBuf,
+    },
+    /// The lock is where the first version had it.
+    #[error("the lock is in {}, expected it beside the folder, in {}", found.display(), expected.display())]
+    LockMoved {
+        /// Where it is.
+        found: PathBuf,
+        /// Where it belongs.
+        expected: PathBuf,
+    },
+    /// The lock would be inside the folder that it guards.
+    #[error("the lock {} is inside the log's folder, expected it elsewhere", path.display())]
+    LockInside {
+        /// The lock's folder.
+        path: PathBuf,
+    },
     /// The lock record is older than what was published: an old copy of the lock.
     #[error("the lock records size {lock}, expected at least the published size {data}")]
     LockOlderThanData {
@@ -138,9 +176,23 @@ pub enum LogError {
         /// What is wrong with it.
         source: EntriesError,
     },
-    /// The staging file is malformed.
-    #[error("staging file: {0}")]
-    Stage(#[from] StageError),
+    /// A note in the history is not what was written there.
+    #[error("{}: note {at} is damaged: expected a note that fits its check and its row", path.display())]
+    HistoryDamaged {
+        /// The file of notes.
+        path: PathBuf,
+        /// Number of notes before it.
+        at: u64,
+    },
+    /// A record of the journal, read back, is not what was written.
+    #[error("journal: {0}")]
+    Journal(#[from] RecordError),
+    /// A tile's file, read back, is not what was written.
+    #[error("tile {path} is not on disk as it was written")]
+    WrittenMismatch {
+        /// Its path.
+        path: String,
+    },
     /// The lock record changed under us.
     #[error("the lock record is not the one this server wrote last")]
     LockChanged,

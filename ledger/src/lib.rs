@@ -3,9 +3,13 @@
 //! In scope: durability, order, the C2SP read side, attachments. Out of scope: judging. The server checks that an
 //! entry is a well-formed signed statement that names a known run, and nothing else (see [`order::admission`]).
 
-// In path order: the folder, how entries get in, how they are read.
+// In path order: the folder, how entries get in, how they are read, who vouches for it, how fast, and how it is checked.
 pub mod error;
+pub mod metrics;
 pub mod disk;
 pub mod order;
 pub mod log;
 pub mod http;
+pub mod witness;
+pub mod bench;
+pub mod fsck;

@@ -1,84 +1,42 @@
-//! `ledger serve` and `ledger fsck`.
+//! `ledger serve`, `ledger fsck`, `ledger witness` and `ledger bench`.
+
+mod cli;
 
 use std::io::{ErrorKind, Write as _};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use anyhow::Context as _;
-use clap::{Parser, Subcommand};
+use clap::Parser as _;
+use ledger::bench::run::bench;
 use ledger::disk::durable::Files;
-use ledger::disk::folder::require_log;
-use ledger::disk::key::read_key;
-use ledger::disk::lock::FolderLock;
-use ledger::disk::store::Store;
 use ledger::error::LogError;
-use ledger::http::app::Limits;
-use ledger::http::attachments::check_attachments;
-use ledger::http::server::{Options, ServeError, start};
-use ledger::order::commit::Committer;
+use ledger::fsck::{FsckError, command};
+use ledger::http::server::{ServeError, start};
+use ledger::witness;
+use ledger::witness::error::WitnessError;
 
-/// A transparency log of signed statements.
-#[derive(Parser)]
-#[command(name = "ledger", version, after_help = "Example:\n  ledger serve --data ./log --listen 7180")]
-struct Cli {
-    #[command(subcommand)]
-    command: Command,
-}
-
-#[derive(Subcommand)]
-enum Command {
-    /// Serve the log in a folder; the first start makes the log and its key.
-    #[command(
-        after_help = "Example:\n  ledger serve --data ./log --listen 7180 --origin log.example.com/runs"
-    )]
-    Serve {
-        /// The log's folder.
-        #[arg(long, value_name = "DIR")]
-        data: PathBuf,
-        /// Where to listen: a port of this machine only, or address:port. Port 0 takes any free one.
-        #[arg(long, value_name = "PORT or ADDRESS:PORT", default_value = "7180", value_parser = parse_listen)]
-        listen: SocketAddr,
-        /// The log's name, a URL without a scheme; fixed by the first start.
-        #[arg(long, value_name = "NAME")]
-        origin: Option<String>,
-        /// Most connections at once from one address (IPv6: from one /64); behind a proxy all come from the proxy's.
-        #[arg(long, value_name = "N", default_value_t = Limits::default().connections_per_peer_max)]
-        connections_per_peer: usize,
-        /// Write the server's URL to this file once it accepts connections.
-        #[arg(long, value_name = "FILE")]
-        address_file: Option<PathBuf>,
-    },
-    /// Hash a whole log again and compare it with what was last signed; no server may be running on it.
-    #[command(after_help = "Example:\n  ledger fsck --data ./log")]
-    Fsck {
-        /// The log's folder.
-        #[arg(long, value_name = "DIR")]
-        data: PathBuf,
-    },
-}
-
-fn parse_listen(text: &str) -> Result<SocketAddr, String> {
-    if let Ok(port) = text.parse::<u16>() {
-        return Ok(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port));
-    }
-    text.parse().map_err(|_| "expected a port or address:port".to_owned())
-}
+use crate::cli::{Bench, Cli, Command, Fsck, LogFormat, Serve, Witness};
 
 fn main() -> ExitCode {
     // A limit on a file's size (`ulimit -f`) would end the command without a word; caught, the write fails and is told.
     let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
-    tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(tracing::Level::INFO).init();
-    let result = match Cli::parse().command {
-        Command::Serve { data, listen, origin, connections_per_peer, address_file } => {
-            let limits = Limits { connections_per_peer_max: connections_per_peer, ..Limits::default() };
-            serve(Options { data, listen, origin, limits }, address_file)
-        }
-        Command::Fsck { data } => fsck(data),
+    let cli = Cli::parse();
+    let messages = tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(cli.log_level);
+    match cli.log_format {
+        LogFormat::Text => messages.init(),
+        LogFormat::Json => messages.json().init(),
+    }
+    let result = match cli.command {
+        Command::Serve(serve) => run_server(serve).map(|()| true),
+        Command::Fsck(fsck) => run_fsck(fsck),
+        Command::Witness(witness) => run_witness(witness).map(|()| true),
+        Command::Bench(bench) => run_bench(&bench),
     };
     match result {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(true) => ExitCode::SUCCESS,
+        // What does not hold has been printed.
+        Ok(false) => ExitCode::from(1),
         Err(error) => {
             // Every message of ours holds its cause already; the chain would say it again.
             eprintln!("ledger: error: {error}");
@@ -86,7 +44,7 @@ fn main() -> ExitCode {
                 eprintln!("ledger: hint: {hint}");
             }
             // 1: checked, and it is not so. 2: could not be checked, or anything else.
-            let disproved = error.downcast_ref::<LogError>().is_some_and(LogError::disproves);
+            let disproved = error.downcast_ref::<FsckError>().is_some_and(FsckError::disproves);
             ExitCode::from(if disproved { 1 } else { 2 })
         }
     }
@@ -95,9 +53,17 @@ fn main() -> ExitCode {
 /// What to try, where there is something.
 fn hint(error: &anyhow::Error) -> Option<&'static str> {
     let serve_error = error.downcast_ref::<ServeError>();
+    let fsck_error = error.downcast_ref::<FsckError>();
+    if let Some(hint) = fsck_error.and_then(FsckError::hint) {
+        return Some(hint);
+    }
     let log_error = match serve_error {
-        Some(ServeError::Log(error)) => Some(error),
-        _ => error.downcast_ref::<LogError>(),
+        Some(ServeError::Log(error) | ServeError::Witness(WitnessError::Folder(error))) => Some(error),
+        Some(ServeError::Witness(error)) => return witness_hint(error),
+        _ => match fsck_error {
+            Some(FsckError::Log(error)) => Some(error),
+            _ => None,
+        },
     };
     match log_error {
         Some(LogError::NotALog { .. }) => {
@@ -108,16 +74,34 @@ fn hint(error: &anyhow::Error) -> Option<&'static str> {
         }
         Some(LogError::LockMissing { .. }) => {
             return Some(
-                "lock/ tells what was promised and must not be removed; a new log needs a new folder and key",
+                "restore the lock's folder, or say with --lock where it is: it tells what was promised; without it, \
+                 start a new log with a new folder and key",
             );
+        }
+        Some(LogError::LockMoved { .. }) => {
+            return Some("move it: mv DIR/lock DIR.lock, or say with --lock where it is to be");
+        }
+        Some(LogError::LockInside { .. }) => {
+            return Some(
+                "a copy of the folder must not bring an old lock with it; give --lock another folder",
+            );
+        }
+        Some(LogError::LockOfAnother { .. } | LogError::LockDamaged { .. }) => {
+            return Some("give --lock the folder that this log had; a new log needs one of its own");
+        }
+        Some(LogError::DataOlderThanLock { .. }) => {
+            return Some(
+                "this is an old copy: restore the newer folder; if it is lost, the log cannot go on without signing a \
+                 second tree: start a new one with a new folder, key and origin",
+            );
+        }
+        Some(LogError::LockOlderThanData { .. }) => {
+            return Some("this is an old copy of the lock: restore the newer one");
         }
         Some(LogError::KeyExposed { .. }) => {
             return Some(
-                "if nobody else has read it, run chmod 600 on log.key; if somebody has, start a new log",
+                "if nobody else has read it, run chmod 600 on it; if somebody has, start anew with another key",
             );
-        }
-        Some(LogError::AttachmentMismatch { .. }) => {
-            return Some("upload the attachment again: a damaged one is replaced");
         }
         _ => {}
     }
@@ -129,8 +113,22 @@ fn hint(error: &anyhow::Error) -> Option<&'static str> {
     }
 }
 
-fn serve(options: Options, address_file: Option<PathBuf>) -> anyhow::Result<()> {
-    let running = start(options)?;
+fn witness_hint(error: &WitnessError) -> Option<&'static str> {
+    match error {
+        WitnessError::NotAWitness { .. } => Some("give --data a new or empty folder, or that of a witness"),
+        WitnessError::KeyMissing { .. } => Some(
+            "restore witness.key; a new witness needs a new or empty folder, and a new name in every policy",
+        ),
+        WitnessError::RecordsMissing { .. } => Some(
+            "with this key a fork could be cosigned unseen; restore the current records, or start a new witness in a \
+             new folder",
+        ),
+        _ => None,
+    }
+}
+
+fn run_server(serve: Serve) -> anyhow::Result<()> {
+    let running = start(serve.options()?)?;
     let signals = running.catch_signals()?;
     let url = format!("http://{}", running.address());
     let mut out = std::io::stdout().lock();
@@ -139,33 +137,51 @@ fn serve(options: Options, address_file: Option<PathBuf>) -> anyhow::Result<()> 
     writeln!(out, "browse at {url}/")?;
     out.flush()?;
     drop(out);
-    if let Some(file) = address_file {
-        let written = Files::default().replace(&file, format!("{url}\n").as_bytes());
-        written.map_err(|error| anyhow::anyhow!("cannot write {}: {error}", file.display()))?;
-    }
+    write_address(serve.address_file.as_deref(), &url)?;
     Ok(running.run_until_signal(signals)?)
 }
 
-fn fsck(data: PathBuf) -> anyhow::Result<()> {
-    require_log(&data)?;
-    let store = Arc::new(Store::new(&data, Files::default()));
-    let key = read_key(&store)?.context("log.key was removed meanwhile")?;
-    let _lock = FolderLock::take(&data)?;
-    let committer = Committer::recover(store.clone(), Arc::new(key), |_, _| Ok(()))?;
-    let signed = committer.signed().context("the log has no entries")?;
-    println!("size: {}", signed.head.size);
-    println!("root: {}", signed.head.root);
-    println!("every tile is what the entries hash to, and the root is the one last signed");
-    let (attachments, mut damaged) = check_attachments(&store)?;
-    let last = damaged.pop();
-    for error in damaged {
-        eprintln!("ledger: error: {error}");
+fn run_witness(witness: Witness) -> anyhow::Result<()> {
+    let running = witness::server::start(witness.options()?)?;
+    let signals = running.catch_signals()?;
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "address: {}", running.address())?;
+    writeln!(out, "verifier key: {}", running.verifier_key())?;
+    out.flush()?;
+    drop(out);
+    write_address(witness.address_file.as_deref(), &format!("http://{}", running.address()))?;
+    running.run_until_signal(signals);
+    Ok(())
+}
+
+fn write_address(file: Option<&Path>, url: &str) -> anyhow::Result<()> {
+    let Some(file) = file else { return Ok(()) };
+    let written = Files::default().replace(file, format!("{url}\n").as_bytes());
+    written.map_err(|error| anyhow::anyhow!("cannot write {}: {error}", file.display()))
+}
+
+fn run_fsck(fsck: Fsck) -> anyhow::Result<bool> {
+    Ok(command::run(&fsck.ask(), &mut std::io::stdout().lock())?)
+}
+
+/// Prints the figures; false if the server said what does not hold.
+fn run_bench(arguments: &Bench) -> anyhow::Result<bool> {
+    let stop = Arc::default();
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&stop))?;
     }
-    match last {
-        Some(error) => Err(error.into()),
-        None => {
-            println!("attachments: {attachments}, each with the SHA-256 of its name");
-            Ok(())
-        }
+    let report = bench(&arguments.options(stop)?, &|line| eprintln!("ledger: {line}"))?;
+    let mut out = std::io::stdout().lock();
+    match arguments.json {
+        true => writeln!(out, "{}", report.json())?,
+        false => write!(out, "{}", report.text())?,
     }
+    for reason in [&report.full, &report.paced].into_iter().filter_map(|load| load.first_not_counted.as_ref())
+    {
+        eprintln!("ledger: error: an answer that is no acknowledgement: {reason}");
+    }
+    for reason in [&report.full, &report.paced].into_iter().filter_map(|load| load.first_failed.as_ref()) {
+        eprintln!("ledger: error: a request without an answer: {reason}");
+    }
+    Ok(report.holds())
 }

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use ledger::disk::durable::Files;
 use ledger::error::LogError;
 use ledger::http::server::{ServeError, start};
-use support::{ORIGIN, Process, get, options, run_statement, served, submit};
+use support::{ORIGIN, Process, copy_folder, folder, get, options, run_statement, served, submit};
 
 fn refusal(folder: &Path) -> LogError {
     match start(options(folder)) {
@@ -26,14 +26,9 @@ fn log_of(folder: &Path, numbers: std::ops::Range<u64>) {
     server.stop().unwrap();
 }
 
-fn copy_folder(from: &Path, to: &Path) {
-    let copied = Command::new("cp").arg("-a").arg(from).arg(to).status().unwrap();
-    assert!(copied.success());
-}
-
 #[test]
 fn a_restarted_server_continues_where_it_stopped() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = folder();
     let server = served(folder.path());
     let key = server.verifier_key().to_owned();
     for number in 0..3 {
@@ -56,7 +51,7 @@ fn a_restarted_server_continues_where_it_stopped() {
 
 #[test]
 fn the_binary_prints_where_it_is_and_stops_on_sigterm() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = folder();
     let server = Process::start(folder.path());
     assert!(server.address.ip().is_loopback());
     assert!(server.verifier_key.starts_with(ORIGIN));
@@ -70,7 +65,7 @@ fn the_binary_prints_where_it_is_and_stops_on_sigterm() {
 
 #[test]
 fn a_folder_in_use_is_refused_with_status_2_and_nothing_on_stdout() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = folder();
     let server = served(folder.path());
     let second = Command::new(env!("CARGO_BIN_EXE_ledger"))
         .args(["serve", "--listen", "0", "--data"])
@@ -98,7 +93,7 @@ fn refused(data: &Path, listen: &str, more: &[&str]) -> String {
 
 #[test]
 fn an_address_in_use_is_said_once_and_nothing_is_made() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = folder();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let data = folder.path().join("log");
     let message = refused(&data, &taken.local_addr().unwrap().to_string(), &[]);
@@ -110,7 +105,7 @@ fn an_address_in_use_is_said_once_and_nothing_is_made() {
 
 #[test]
 fn every_cause_is_said_once() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = folder();
     let said_once = |message: &str, cause: &str| {
         assert_eq!(message.matches(cause).count(), 1, "{cause:?} in {message}");
     };
@@ -130,7 +125,7 @@ fn every_cause_is_said_once() {
 
 #[test]
 fn a_folder_of_something_else_is_refused_and_left_as_it_is() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = folder();
     std::fs::write(folder.path().join("run.toml"), b"mine").unwrap();
     assert!(matches!(refusal(folder.path()), LogError::NotALog { found, .. } if found == "run.toml"));
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
@@ -144,9 +139,10 @@ fn a_folder_of_something_else_is_refused_and_left_as_it_is() {
 
 #[test]
 fn a_first_start_that_was_interrupted_before_there_was_a_key_can_be_repeated() {
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::create_dir(folder.path().join("lock")).unwrap();
-    std::fs::write(folder.path().join("lock/server"), b"").unwrap();
+    let folder = folder();
+    std::fs::create_dir(folder.lock()).unwrap();
+    std::fs::write(folder.lock().join("in-use"), b"").unwrap();
+    std::fs::write(folder.path().join("in-use"), b"").unwrap();
     std::fs::write(folder.path().join(".log.key.new"), b"half").unwrap();
     log_of(folder.path(), 0..1);
     assert!(folder.path().join("log.key").is_file());
@@ -154,7 +150,7 @@ fn a_first_start_that_was_interrupted_before_there_was_a_key_can_be_repeated() {
 
 #[test]
 fn another_origin_is_refused() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = folder();
     log_of(folder.path(), 0..1);
     let other = ledger::http::server::Options {
         origin: Some("example.com/other".to_owned()),
@@ -165,12 +161,12 @@ fn another_origin_is_refused() {
 
 #[test]
 fn a_missing_stale_or_foreign_index_is_made_anew() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = folder();
     log_of(folder.path(), 0..4);
     let stale = std::fs::read(folder.path().join("index.redb")).unwrap();
     log_of(folder.path(), 4..8);
     let foreign = |numbers| {
-        let other = tempfile::tempdir().unwrap();
+        let other = support::folder();
         log_of(other.path(), numbers);
         Some(std::fs::read(other.path().join("index.redb")).unwrap())
     };
@@ -194,7 +190,7 @@ fn a_missing_stale_or_foreign_index_is_made_anew() {
 
 #[test]
 fn an_index_damaged_anywhere_is_made_anew_or_does_not_matter() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = folder();
     log_of(folder.path(), 0..4);
     let path = folder.path().join("index.redb");
     let good = std::fs::read(&path).unwrap();
@@ -217,53 +213,59 @@ fn an_index_damaged_anywhere_is_made_anew_or_does_not_matter() {
         }
         std::fs::write(&path, bytes).unwrap();
         drop(
-            ledger::log::open_log(folder.path(), None, Files::default())
+            ledger::log::open_log(folder.path(), None, None, Files::default())
                 .unwrap_or_else(|error| panic!("round {round}, byte {at}: {error}")),
         );
     }
 }
 
+/// Copies of a log and its lock, without some of their files.
+fn copy_without(from: &support::Folder, removed: &[&str]) -> support::Folder {
+    let copy = folder();
+    std::fs::remove_dir(copy.path()).unwrap();
+    copy_folder(from.path(), copy.path());
+    copy_folder(&from.lock(), &copy.lock());
+    for name in removed {
+        let path = if *name == "lock" { copy.lock() } else { copy.path().join(name) };
+        if path.is_dir() { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) }.unwrap();
+    }
+    copy
+}
+
 #[test]
 fn a_log_without_its_lock_record_or_its_key_is_not_taken_for_a_new_one() {
-    let folder = tempfile::tempdir().unwrap();
-    let log = folder.path().join("log");
-    log_of(&log, 0..2);
-    let with = |removed: &[&str]| {
-        let copy = folder.path().join("copy");
-        let _ = std::fs::remove_dir_all(&copy);
-        copy_folder(&log, &copy);
-        for name in removed {
-            let path = copy.join(name);
-            if path.is_dir() { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) }.unwrap();
-        }
-        copy
-    };
-    for rest in [&["checkpoint", "tile"][..], &["checkpoints", "tile"], &["checkpoint", "checkpoints"], &[]] {
+    let folder = folder();
+    log_of(folder.path(), 0..2);
+    let with = |removed: &[&str]| copy_without(&folder, removed);
+    for rest in [&["checkpoint", "tile"][..], &["history", "tile"], &["checkpoint", "history"], &[]] {
         let copy = with(&[&["lock"], rest].concat());
-        let error = refusal(&copy);
+        let error = refusal(copy.path());
         assert!(matches!(error, LogError::LockMissing { .. }), "without {rest:?}: {error}");
     }
-    let derived = ["log.key", "index.redb", "stage", "attachments"];
+    let derived = ["log.key", "index.redb", "history", "journal"];
     for rest in [
-        &["lock", "tile", "checkpoint", "checkpoints"][..],
-        &["log.pub", "tile", "checkpoint", "checkpoints"],
-        &["log.pub", "lock", "checkpoint", "checkpoints"],
-        &["log.pub", "lock", "tile", "checkpoints"],
-        &["log.pub", "lock", "tile", "checkpoint"],
+        &["lock", "tile", "checkpoint"][..],
+        &["log.pub", "tile", "checkpoint"],
+        &["log.pub", "lock", "checkpoint"],
+        &["log.pub", "lock", "tile"],
     ] {
         let copy = with(&[&derived, rest].concat());
-        let error = refusal(&copy);
+        let error = refusal(copy.path());
         assert!(matches!(error, LogError::KeyMissing { .. }), "without {rest:?}: {error}");
-        assert!(!copy.join("log.key").exists());
+        assert!(!copy.path().join("log.key").exists());
     }
-    assert!(refused(&with(&["lock"]), "0", &[]).contains("\nledger: hint: "));
-    assert!(refused(&with(&["log.key"]), "0", &[]).contains("\nledger: hint: restore log.key"));
+    assert!(refused(with(&["lock"]).path(), "0", &[]).contains("\nledger: hint: restore the lock's folder"));
+    assert!(refused(with(&["log.key"]).path(), "0", &[]).contains("\nledger: hint: restore log.key"));
+    // A lock that is left over shows that there was a log here.
+    let copy = with(&[]);
+    std::fs::remove_dir_all(copy.path()).unwrap();
+    assert!(matches!(refusal(copy.path()), LogError::KeyMissing { .. }));
 }
 
 #[test]
 fn a_key_that_others_can_read_is_refused() {
     use std::os::unix::fs::PermissionsExt;
-    let folder = tempfile::tempdir().unwrap();
+    let folder = folder();
     log_of(folder.path(), 0..1);
     for mode in [0o640, 0o604, 0o660] {
         let permissions = std::fs::Permissions::from_mode(mode);
@@ -276,7 +278,7 @@ fn a_key_that_others_can_read_is_refused() {
 
 #[test]
 fn fsck_makes_nothing_in_a_folder_without_a_log() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = folder();
     let log = folder.path().join("log");
     log_of(&log, 0..1);
     let data = folder.path().join("data");
@@ -295,7 +297,7 @@ fn fsck_makes_nothing_in_a_folder_without_a_log() {
 #[test]
 fn a_sigterm_as_soon_as_the_address_is_known_stops_the_server_in_order() {
     for _ in 0..5 {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = folder();
         let mut child = Command::new(env!("CARGO_BIN_EXE_ledger"))
             .args(["serve", "--listen", "0", "--data"])
             .arg(folder.path())
@@ -315,7 +317,7 @@ fn a_sigterm_as_soon_as_the_address_is_known_stops_the_server_in_order() {
 #[test]
 fn a_changed_tile_or_entry_is_refused() {
     for name in ["tile/0/000.p/4", "tile/entries/000.p/4"] {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = folder();
         log_of(folder.path(), 0..3);
         let path = folder.path().join(name);
         let mut bytes = std::fs::read(&path).unwrap();
@@ -323,7 +325,8 @@ fn a_changed_tile_or_entry_is_refused() {
         bytes[last] ^= 1;
         std::fs::write(&path, bytes).unwrap();
         let error = refusal(folder.path());
-        assert!(matches!(error, LogError::TileMismatch { .. }), "{name}: {error}");
+        let told = matches!(error, LogError::TileMismatch { .. } | LogError::RootMismatch { .. });
+        assert!(told, "{name}: {error}");
         let fsck = Command::new(env!("CARGO_BIN_EXE_ledger"))
             .args(["fsck", "--data"])
             .arg(folder.path())
@@ -335,54 +338,122 @@ fn a_changed_tile_or_entry_is_refused() {
 
 #[test]
 fn an_old_copy_of_the_folder_beside_the_current_lock_is_refused() {
-    let folder = tempfile::tempdir().unwrap();
-    let log = folder.path().join("log");
-    log_of(&log, 0..2);
-    copy_folder(&log, &folder.path().join("old"));
-    log_of(&log, 2..4);
-    let old = folder.path().join("old");
-    std::fs::copy(log.join("lock/head"), old.join("lock/head")).unwrap();
-    let error = refusal(&old);
-    assert!(matches!(error, LogError::DataOlderThanLock { .. }), "{error}");
-    assert_eq!(
-        error.to_string(),
-        "the folder holds a log of size 3, expected size 5 as recorded in the lock"
-    );
+    let folder = folder();
+    log_of(folder.path(), 0..2);
+    let old = folder.path().with_file_name("old");
+    copy_folder(folder.path(), &old);
+    log_of(folder.path(), 2..4);
+    let lock = folder.lock();
+    let message = refused(&old, "0", &["--lock", lock.to_str().unwrap()]);
+    assert!(message.contains("holds a log of size 3, expected size 5 as recorded in the lock"), "{message}");
+    assert!(message.contains("\nledger: hint: this is an old copy: restore the newer folder"), "{message}");
+    // Put back in its place, which is how it is usually done.
+    std::fs::remove_dir_all(folder.path()).unwrap();
+    copy_folder(&old, folder.path());
+    assert!(matches!(refusal(folder.path()), LogError::DataOlderThanLock { .. }));
+}
+
+#[test]
+fn an_old_copy_that_brings_its_old_lock_along_goes_on_from_there() {
+    // Nobody who has only these two folders can know better: that is for witnesses, monitors and clients to see.
+    let folder = folder();
+    log_of(folder.path(), 0..2);
+    let copy = copy_without(&folder, &[]);
+    log_of(folder.path(), 2..4);
+    log_of(copy.path(), 10..11);
 }
 
 #[test]
 fn an_old_lock_beside_the_current_folder_is_refused() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = folder();
     log_of(folder.path(), 0..2);
-    let old = std::fs::read(folder.path().join("lock/head")).unwrap();
+    let old = std::fs::read(folder.lock().join("head")).unwrap();
     log_of(folder.path(), 2..4);
-    std::fs::write(folder.path().join("lock/head"), old).unwrap();
+    std::fs::write(folder.lock().join("head"), old).unwrap();
     assert!(matches!(refusal(folder.path()), LogError::LockOlderThanData { .. }));
-    std::fs::remove_file(folder.path().join("lock/head")).unwrap();
+    std::fs::remove_file(folder.lock().join("head")).unwrap();
     assert!(matches!(refusal(folder.path()), LogError::LockMissing { .. }));
 }
 
 #[test]
-fn a_checkpoint_signed_by_another_key_is_refused() {
-    let folder = tempfile::tempdir().unwrap();
+fn an_old_lock_beside_a_folder_that_was_not_synced_since_is_refused() {
+    let folder = folder();
     log_of(folder.path(), 0..2);
-    let other = tempfile::tempdir().unwrap();
+    let old = std::fs::read(folder.lock().join("head")).unwrap();
+    let mut server = Process::start(folder.path());
+    for number in 2..4 {
+        assert_eq!(submit(server.address, &run_statement(number)).status, 201);
+    }
+    server.kill();
+    std::fs::write(folder.lock().join("head"), old).unwrap();
+    assert!(matches!(refusal(folder.path()), LogError::LockOlderThanData { .. }));
+    // The history tells it too; without it the journal has to.
+    std::fs::remove_dir_all(folder.path().join("history")).unwrap();
+    assert!(matches!(refusal(folder.path()), LogError::LockOlderThanData { .. }));
+}
+
+#[test]
+fn the_lock_of_another_log_or_key_is_refused() {
+    let (folder, other) = (folder(), support::folder());
+    log_of(folder.path(), 0..2);
     log_of(other.path(), 0..2);
-    std::fs::copy(other.path().join("lock/head"), folder.path().join("lock/head")).unwrap();
-    assert!(matches!(refusal(folder.path()), LogError::Checkpoint { .. }));
+    std::fs::copy(other.lock().join("head"), folder.lock().join("head")).unwrap();
+    let error = refusal(folder.path());
+    assert!(
+        matches!(&error, LogError::LockOfAnother { found, .. } if found.ends_with("another key")),
+        "{error}"
+    );
+    let another = ledger::http::server::Options {
+        origin: Some("example.com/another".to_owned()),
+        lock: Some(other.lock()),
+        ..options(&folder.path().with_file_name("another"))
+    };
+    assert!(matches!(start(another), Err(ServeError::Log(LogError::KeyMissing { .. }))));
+}
+
+#[test]
+fn a_lock_where_it_must_not_be_or_cannot_be_is_refused() {
+    let folder = folder();
+    let inside = folder.path().join("lock");
+    let message = refused(folder.path(), "0", &["--lock", inside.to_str().unwrap()]);
+    assert!(message.contains("is inside the log's folder"), "{message}");
+    std::fs::write(folder.path().with_file_name("file"), b"").unwrap();
+    let message =
+        refused(folder.path(), "0", &["--lock", folder.path().with_file_name("file").to_str().unwrap()]);
+    assert!(message.contains("Not a directory") || message.contains("exists"), "{message}");
+
+    // As the first version had it: it says where to move it, and goes on from there.
+    let folder = support::folder();
+    log_of(folder.path(), 0..2);
+    std::fs::rename(folder.lock(), folder.path().join("lock")).unwrap();
+    let message = refused(folder.path(), "0", &[]);
+    assert!(message.contains("log/lock, expected it beside the folder, in "), "{message}");
+    assert!(message.contains("\nledger: hint: move it: mv DIR/lock DIR.lock"), "{message}");
+    std::fs::rename(folder.path().join("lock"), folder.lock()).unwrap();
+    log_of(folder.path(), 2..3);
+}
+
+#[test]
+fn two_servers_with_different_locks_cannot_have_one_folder() {
+    let folder = folder();
+    let server = served(folder.path());
+    let another = folder.path().with_file_name("another.lock");
+    let message = refused(folder.path(), "0", &["--lock", another.to_str().unwrap()]);
+    assert!(message.contains("ledger: error: "), "{message}");
+    server.stop().unwrap();
+    let message = refused(folder.path(), "0", &["--lock", another.to_str().unwrap()]);
+    assert!(message.contains("another.lock/head is missing although the folder holds a log"), "{message}");
 }
 
 #[test]
 fn tiles_that_agree_with_one_another_but_not_with_what_was_signed_are_refused() {
-    let folder = tempfile::tempdir().unwrap();
-    let (log, other) = (folder.path().join("log"), folder.path().join("other"));
-    log_of(&log, 0..3);
+    let (log, other) = (folder(), folder());
+    log_of(log.path(), 0..3);
     // Another log of the same key and length, whole in itself.
-    std::fs::create_dir(&other).unwrap();
-    std::fs::copy(log.join("log.key"), other.join("log.key")).unwrap();
-    log_of(&other, 10..13);
-    std::fs::remove_dir_all(log.join("tile")).unwrap();
-    copy_folder(&other.join("tile"), &log.join("tile"));
-    let error = refusal(&log);
+    std::fs::copy(log.path().join("log.key"), other.path().join("log.key")).unwrap();
+    log_of(other.path(), 10..13);
+    std::fs::remove_dir_all(log.path().join("tile")).unwrap();
+    copy_folder(&other.path().join("tile"), &log.path().join("tile"));
+    let error = refusal(log.path());
     assert!(matches!(error, LogError::RootMismatch { .. }), "{error}");
 }

@@ -34,7 +34,7 @@ fn problem(answer: &Answer, status: u16, contains: &str) {
 
 #[test]
 fn a_submission_is_answered_with_its_proof_and_a_repeat_with_the_same_index() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = support::folder();
     let server = served(folder.path());
     let log = VerifierKey::parse(server.verifier_key()).unwrap();
     let statement = run_statement(1);
@@ -53,10 +53,23 @@ fn a_submission_is_answered_with_its_proof_and_a_repeat_with_the_same_index() {
     assert_eq!(again.index, proof.index);
     assert_eq!(again.check(leaf_hash(&statement), ORIGIN, &log).unwrap().head.size, TreeSize(3));
 
-    let entry = get(server.address(), &format!("/entries/{digest}"));
+    let entry = get(server.address(), &format!("/by-hash/{digest}"));
     assert_eq!(entry.body, statement);
     assert_eq!(entry.header("content-type"), Some("application/cose"));
     assert_eq!(entry.header("cache-control"), Some(IMMUTABLE));
+    let facts = get(server.address(), &format!("/by-hash/{digest}.json"));
+    assert_eq!(facts.header("content-type"), Some("application/json"));
+    assert_eq!(facts.header("cache-control"), Some("no-cache"));
+    let facts: serde_json::Value = serde_json::from_slice(&facts.body).unwrap();
+    assert_eq!((&facts["index"], &facts["kind"]), (&1.into(), &"run".into()));
+    assert_eq!(facts["run"], run(1).id().to_string());
+    assert_eq!(facts["signer"], support::key(1).public().to_string());
+    for (name, link) in facts["links"].as_object().unwrap() {
+        // Brackets are another test's.
+        if name != "bracket" {
+            assert_eq!(get(server.address(), link.as_str().unwrap()).status, 200, "{name}: {link}");
+        }
+    }
     server.stop().unwrap();
 }
 
@@ -88,7 +101,7 @@ impl TileSource for Remote {
 
 #[test]
 fn the_log_can_be_read_from_its_tiles_at_every_published_size() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = support::folder();
     let server = served(folder.path());
     let log = VerifierKey::parse(server.verifier_key()).unwrap();
     let mut heads =
@@ -135,19 +148,24 @@ fn the_log_can_be_read_from_its_tiles_at_every_published_size() {
     {
         problem(&get(server.address(), beyond), 404, "has no tile");
     }
+    server.stop().unwrap();
     // Of a partial tile only the widest is kept on disk.
     assert_eq!(std::fs::read_dir(folder.path().join("tile/0/001.p")).unwrap().count(), 1);
-    server.stop().unwrap();
 }
 
 #[test]
 fn what_is_not_there_or_malformed_is_a_problem_and_not_cached() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = support::folder();
     let server = served(folder.path());
     let address = server.address();
     let digest = "00".repeat(32);
     problem(&get(address, "/nothing"), 404, "nothing at this address");
     problem(&get(address, &format!("/entries/{digest}")), 404, "not in this log");
+    problem(&get(address, &format!("/by-hash/{digest}")), 404, "not in this log");
+    problem(&get(address, &format!("/by-hash/{digest}.json")), 404, "not in this log");
+    problem(&get(address, &format!("/by-hash/{}", "AB".repeat(32))), 400, "64 lower-case hexadecimal digits");
+    problem(&get(address, "/proof/0.txt"), 404, "expected /proof/<index>.tlog-proof or /proof/<index>.cose");
+    problem(&get(address, "/proof/1.cose"), 404, "leaf index 1 is not in a tree of 1 leaves");
     problem(&get(address, "/entries/xyz"), 400, "64 lower-case hexadecimal digits");
     problem(&get(address, &format!("/run/{digest}")), 404, "not in this log");
     problem(&get(address, &format!("/attachments/{digest}")), 404, "not on this server");
@@ -170,7 +188,7 @@ fn what_is_not_there_or_malformed_is_a_problem_and_not_cached() {
 
 #[test]
 fn what_is_not_a_signed_statement_within_the_limit_is_refused() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = support::folder();
     let server = served(folder.path());
     let good = run_statement(1);
     problem(&submit(server.address(), b""), 400, "statement");
@@ -194,7 +212,7 @@ fn what_is_not_a_signed_statement_within_the_limit_is_refused() {
 
 #[test]
 fn statements_of_unknown_runs_and_second_predictions_are_refused() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = support::folder();
     let server = served(folder.path());
     let address = server.address();
     let id = run(1).id();
@@ -233,7 +251,7 @@ fn statements_of_unknown_runs_and_second_predictions_are_refused() {
 
 #[test]
 fn a_second_opening_by_the_same_key_is_refused_also_after_the_index_is_made_anew() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = support::folder();
     let server = served(folder.path());
     let id = run(1).id();
     let prediction = prediction_statement(id, 0, 50, 2);
@@ -262,7 +280,7 @@ fn a_second_opening_by_the_same_key_is_refused_also_after_the_index_is_made_anew
 
 #[test]
 fn a_damaged_attachment_is_replaced_by_the_next_upload_and_found_by_fsck() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = support::folder();
     let server = served(folder.path());
     let address = server.address();
     let digest = AttachmentName::of(b"bytes").sha256;
@@ -290,12 +308,15 @@ fn a_damaged_attachment_is_replaced_by_the_next_upload_and_found_by_fsck() {
     std::fs::write(&file, b"bytez").unwrap();
     let (status, _, stderr) = fsck();
     assert_eq!(status, Some(1), "{stderr}");
-    assert!(stderr.contains(&format!("{digest} has SHA-256 ")) && stderr.contains("upload"), "{stderr}");
+    assert!(
+        stderr.contains(&format!("{digest}: wrong: it has SHA-256 ")) && stderr.contains("upload"),
+        "{stderr}"
+    );
 }
 
 #[test]
 fn attachments_are_kept_under_their_digest_only() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = support::folder();
     let server = served(folder.path());
     let address = server.address();
     let bytes: Vec<u8> = (0..300_000u32).map(|i| (i * 7 + i / 251) as u8).collect();
@@ -319,7 +340,7 @@ fn attachments_are_kept_under_their_digest_only() {
 
 #[test]
 fn slow_and_crowding_peers_are_turned_away() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = support::folder();
     let mut options = options(folder.path());
     options.limits.head_timeout_ms = 100;
     options.limits.body_pause_ms = 100;
@@ -348,7 +369,7 @@ fn slow_and_crowding_peers_are_turned_away() {
 
 #[test]
 fn a_peer_has_only_so_many_connections_and_a_further_one_is_closed_at_once() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = support::folder();
     let mut options = options(folder.path());
     options.limits.connections_per_peer_max = 1;
     let server = ledger::http::server::start(options).unwrap();
@@ -375,7 +396,7 @@ fn a_peer_has_only_so_many_connections_and_a_further_one_is_closed_at_once() {
 
 #[test]
 fn a_peer_that_does_not_read_its_answer_gives_its_place_back() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = support::folder();
     let mut options = options(folder.path());
     // One place, which the silent peer has; the next connection waits until that is closed.
     options.limits.connections_max = 1;
@@ -399,7 +420,7 @@ fn a_peer_that_does_not_read_its_answer_gives_its_place_back() {
 
 #[test]
 fn a_body_that_comes_steadily_but_too_slowly_is_turned_away() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = support::folder();
     let mut options = options(folder.path());
     options.limits.entry_timeout_ms = 100;
     options.limits.upload_grace_ms = 100;
@@ -418,7 +439,7 @@ fn a_body_that_comes_steadily_but_too_slowly_is_turned_away() {
 
 #[test]
 fn a_run_is_listed_and_shown_on_pages_that_escape_what_others_wrote() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = support::folder();
     let server = served(folder.path());
     let address = server.address();
     let id = run(1).id();
@@ -451,7 +472,7 @@ fn a_run_is_listed_and_shown_on_pages_that_escape_what_others_wrote() {
         "diverge",
         "step 17",
         "Device 1 departed",
-        "the latest verdict (diverge, steps 0..100, entry 7)",
+        "the latest verdict (diverge, steps 0..100, entry 8)",
         "element 77",
         "3fc00000",
         "simulated",
@@ -492,7 +513,7 @@ fn a_run_is_listed_and_shown_on_pages_that_escape_what_others_wrote() {
 
 #[test]
 fn many_submissions_at_once_each_get_one_place() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = support::folder();
     let server = served(folder.path());
     let address = server.address();
     let mut indexes: Vec<u64> = std::thread::scope(|threads| {

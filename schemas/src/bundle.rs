@@ -56,13 +56,6 @@ impl Object for Bundle {
     const BYTES_MAX: usize = 1 << 30;
 
     fn to_value(&self) -> Value {
-        let entry = |entry: &ProvenEntry| {
-            Value::map([
-                ("index", Value::Uint(entry.index)),
-                ("bytes", Value::bytes(&entry.bytes)),
-                ("proof", Value::Bytes(entry.proof.concat())),
-            ])
-        };
         let cover = |cover: &Cover| {
             Value::map([
                 ("tree_size", Value::Uint(cover.tree_size)),
@@ -73,7 +66,7 @@ impl Object for Bundle {
         Value::map([
             ("tallystick_bundle", Value::Uint(BUNDLE_VERSION)),
             ("checkpoint", Value::bytes(&self.checkpoint)),
-            ("entries", Value::Array(self.entries.iter().map(entry).collect())),
+            ("entries", Value::Array(self.entries.iter().map(ProvenEntry::to_value).collect())),
             ("covers", Value::Array(self.covers.iter().map(cover).collect())),
             ("plan", Value::bytes(&self.plan)),
             ("attachments", Value::Array(self.attachments.iter().map(Value::bytes).collect())),
@@ -93,7 +86,7 @@ impl Object for Bundle {
         }
         let mut entries = Vec::new();
         for item in fields.array("entries", ENTRIES_MAX)? {
-            entries.push(entry_from(item)?);
+            entries.push(proven_entry(Self::STEM, item)?);
         }
         let mut covers: Vec<Cover> = Vec::new();
         for item in fields.array("covers", LEAVES_MAX as usize)? {
@@ -115,7 +108,12 @@ impl Object for Bundle {
     }
 }
 
-fn limited(fields: &mut Fields, field: &'static str, bytes_max: usize) -> Result<Vec<u8>, ObjectError> {
+/// Takes a byte string of at most `bytes_max` bytes.
+pub(crate) fn limited(
+    fields: &mut Fields,
+    field: &'static str,
+    bytes_max: usize,
+) -> Result<Vec<u8>, ObjectError> {
     let blob = fields.blob(field)?;
     match blob.len() {
         found if found > bytes_max => {
@@ -125,8 +123,19 @@ fn limited(fields: &mut Fields, field: &'static str, bytes_max: usize) -> Result
     }
 }
 
-fn entry_from(value: Value) -> Result<ProvenEntry, ObjectError> {
-    let mut fields = Fields::open(Bundle::STEM, value)?;
+impl ProvenEntry {
+    pub(crate) fn to_value(&self) -> Value {
+        Value::map([
+            ("index", Value::Uint(self.index)),
+            ("bytes", Value::bytes(&self.bytes)),
+            ("proof", Value::Bytes(self.proof.concat())),
+        ])
+    }
+}
+
+/// Reads a proven entry that stands in an object.
+pub(crate) fn proven_entry(object: &'static str, value: Value) -> Result<ProvenEntry, ObjectError> {
+    let mut fields = Fields::open(object, value)?;
     let entry = ProvenEntry {
         index: fields.uint("index", i64::MAX as u64)?,
         bytes: limited(&mut fields, "bytes", STATEMENT_BYTES_MAX)?,

@@ -4,6 +4,8 @@
 //! with `minicbor` under limits on depth and counts, then encodes what it read and compares: a longer-than-needed
 //! integer, an indefinite length, keys out of order or twice, or trailing bytes cannot survive that comparison.
 
+use std::cmp::Ordering;
+
 use minicbor::data::{Int, Type};
 use minicbor::{Decoder, Encoder};
 
@@ -126,11 +128,12 @@ pub enum CborError {
 /// Panics if a map has one key twice: that is a mistake of the caller, never of an input.
 pub fn encode(value: &Value) -> Vec<u8> {
     let mut out = Vec::new();
-    write(value, &mut out);
+    assert!(write(value, &mut out), "cbor: one map key written twice");
     out
 }
 
-fn write(value: &Value, out: &mut Vec<u8>) {
+/// False if a map has one key twice; what is written then is of no account.
+fn write(value: &Value, out: &mut Vec<u8>) -> bool {
     let infallible = "cbor: writing to memory cannot fail";
     match value {
         Value::Uint(n) => drop(Encoder::new(&mut *out).u64(*n).expect(infallible)),
@@ -142,25 +145,54 @@ fn write(value: &Value, out: &mut Vec<u8>) {
         Value::Text(text) => drop(Encoder::new(&mut *out).str(text).expect(infallible)),
         Value::Array(items) => {
             Encoder::new(&mut *out).array(items.len() as u64).expect(infallible);
-            items.iter().for_each(|item| write(item, out));
+            return items.iter().all(|item| write(item, out));
         }
         Value::Map(pairs) => {
-            let mut encoded: Vec<(Vec<u8>, &Value)> = pairs.iter().map(|(k, v)| (encode(k), v)).collect();
-            encoded.sort_by(|a, b| a.0.cmp(&b.0));
-            assert!(encoded.windows(2).all(|w| w[0].0 != w[1].0), "cbor: one map key written twice");
             Encoder::new(&mut *out).map(pairs.len() as u64).expect(infallible);
-            for (key, item) in encoded {
-                out.extend_from_slice(&key);
-                write(item, out);
-            }
+            return write_pairs(pairs, out);
         }
         Value::Tag(tag, inner) => {
             Encoder::new(&mut *out).tag(minicbor::data::Tag::new(*tag)).expect(infallible);
-            write(inner, out);
+            return write(inner, out);
         }
         Value::Bool(b) => drop(Encoder::new(&mut *out).bool(*b).expect(infallible)),
         Value::Null => drop(Encoder::new(&mut *out).null().expect(infallible)),
     }
+    true
+}
+
+/// Writes pairs in order of their encoded keys; false if a key stands there twice, here or further in.
+fn write_pairs(pairs: &[(Value, Value)], out: &mut Vec<u8>) -> bool {
+    // As they come, first: what was read is in order already, and sorting takes a copy of every pair.
+    let start = out.len();
+    let mut sorted = true;
+    let mut bounds: Vec<(usize, usize, usize)> = Vec::with_capacity(pairs.len());
+    for (key, item) in pairs {
+        let first = out.len();
+        if !write(key, out) {
+            return false;
+        }
+        let middle = out.len();
+        if !write(item, out) {
+            return false;
+        }
+        if let Some((before, before_end, _)) = bounds.last() {
+            match out[*before..*before_end].cmp(&out[first..middle]) {
+                Ordering::Less => {}
+                Ordering::Equal => return false,
+                Ordering::Greater => sorted = false,
+            }
+        }
+        bounds.push((first, middle, out.len()));
+    }
+    if sorted {
+        return true;
+    }
+    let unsorted = out.split_off(start);
+    let part = |from: usize, to: usize| &unsorted[from - start..to - start];
+    bounds.sort_by(|a, b| part(a.0, a.1).cmp(part(b.0, b.1)));
+    bounds.iter().for_each(|(first, _, end)| out.extend_from_slice(part(*first, *end)));
+    bounds.windows(2).all(|pair| part(pair[0].0, pair[0].1) != part(pair[1].0, pair[1].1))
 }
 
 /// Reads the one encoding of a value; anything else is an error. `bytes_max` is checked before any reading.
@@ -171,35 +203,17 @@ pub fn decode(bytes: &[u8], bytes_max: usize) -> Result<Value, CborError> {
     let mut decoder = Decoder::new(bytes);
     let mut items_left = ITEMS_MAX;
     let value = read(&mut decoder, bytes.len(), 0, &mut items_left)?;
-    // Map keys are compared here, before `encode`, whose panic on a repeated key is for callers only.
-    if let Some(offset) = repeated_key(&value).then(|| decoder.position()) {
-        return Err(CborError::NotDeterministic { offset });
+    // A repeated key is an input's mistake here, and not a caller's as in `encode`.
+    let mut again = Vec::with_capacity(bytes.len());
+    if !write(&value, &mut again) {
+        return Err(CborError::NotDeterministic { offset: decoder.position() });
     }
-    let again = encode(&value);
     if again != bytes {
         let offset =
             again.iter().zip(bytes).position(|(a, b)| a != b).unwrap_or(again.len().min(bytes.len()));
         return Err(CborError::NotDeterministic { offset });
     }
     Ok(value)
-}
-
-fn repeated_key(value: &Value) -> bool {
-    match value {
-        Value::Array(items) => items.iter().any(repeated_key),
-        Value::Tag(_, inner) => repeated_key(inner),
-        Value::Map(pairs) => {
-            // A deterministic map is sorted, so equal keys would stand side by side; an unsorted one is refused
-            // by the comparison, but must not reach `encode` with a repeated key.
-            let mut keys: Vec<Vec<u8>> =
-                pairs.iter().map(|(k, _)| if repeated_key(k) { Vec::new() } else { encode(k) }).collect();
-            keys.sort();
-            keys.windows(2).any(|w| w[0] == w[1])
-                || keys.first().is_some_and(Vec::is_empty)
-                || pairs.iter().any(|(_, v)| repeated_key(v))
-        }
-        _ => false,
-    }
 }
 
 fn read(
@@ -221,6 +235,9 @@ fn read(
         Type::I8 | Type::I16 | Type::I32 | Type::I64 | Type::Int => {
             let int = i128::from(decoder.int().map_err(bad)?);
             Ok(Value::Nint(u64::try_from(-1 - int).map_err(|e| malformed(e.to_string()))?))
+        }
+        Type::Bytes | Type::String if beyond_32_bits(&decoder.input()[offset..]) => {
+            Err(bad(minicbor::decode::Error::end_of_input()))
         }
         Type::Bytes => Ok(Value::Bytes(decoder.bytes().map_err(bad)?.to_vec())),
         Type::String => Ok(Value::Text(decoder.str().map_err(bad)?.to_owned())),
@@ -251,6 +268,12 @@ fn read(
         }
         other => Err(CborError::Unsupported { offset, found: other.to_string() }),
     }
+}
+
+/// Whether a string's header declares a length above 32 bits. No input is as long; minicbor says so in other words
+/// where such a length does not fit into a pointer, and one input gets one message everywhere.
+fn beyond_32_bits(string: &[u8]) -> bool {
+    matches!(string, [first, a, b, c, d, ..] if first & 0x1f == 27 && (a | b | c | d) != 0)
 }
 
 /// Refuses a count that the remaining bytes cannot hold (every item takes at least one), before allocating for it.
@@ -294,6 +317,20 @@ mod tests {
     }
 
     #[test]
+    fn pairs_are_written_in_order_of_their_keys_however_they_come() {
+        let pairs = [
+            (Value::Uint(24), Value::text("long")),
+            (Value::text("b"), Value::Map(vec![])),
+            (Value::Nint(0), Value::Null),
+        ];
+        for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+            let inner = Value::Map(order.iter().map(|at| pairs[*at].clone()).collect());
+            let outer = Value::Map(vec![(Value::text("z"), inner), (Value::Uint(0), Value::Bool(true))]);
+            assert_eq!(hex::encode(encode(&outer)), "a200f5617aa31818646c6f6e6720f66162a0", "{order:?}");
+        }
+    }
+
+    #[test]
     fn a_second_encoding_of_a_value_is_rejected() {
         for (what, bytes) in [
             ("1 in two bytes", "1801"),
@@ -312,6 +349,8 @@ mod tests {
             );
         }
         assert!(matches!(check("a2616101616102"), Err(CborError::NotDeterministic { .. })), "repeated key");
+        let apart = check("a3616101616201616102");
+        assert!(matches!(apart, Err(CborError::NotDeterministic { .. })), "a key repeated out of order");
         // A repeated key inside a map key must not reach the encoder's assert.
         assert!(matches!(
             check("a1a200010001" /* {{0:1,0:1}: ...} cut short */),

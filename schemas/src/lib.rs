@@ -10,10 +10,10 @@
 //! | 2 plan | plan | [`plan`] |
 //! | 4 checksum | checksum, fold, trace, window | [`checksum`], [`fold`], [`trace`], [`window`] |
 //! | 5 predict | run, prediction, opening | [`run`], [`prediction`], [`opening`] |
-//! | 6 log | entry = signed statement | [`statement`], [`attachment`] |
+//! | 6 log | entry = signed statement; what a log holds of a run | [`statement`], [`attachment`], [`register`] |
 //! | 8 run | receipt | [`challenge`], [`receipt`] |
 //! | 9 reconcile | verdict | [`verdict`] |
-//! | 10 bundle | bundle | [`bundle`] |
+//! | 10 bundle | bundle, completeness | [`bundle`], [`completeness`] |
 
 pub mod cbor;
 pub mod digest;
@@ -34,7 +34,9 @@ pub mod prediction;
 pub mod opening;
 pub mod attachment;
 pub mod statement;
+pub mod register;
 pub mod challenge;
 pub mod receipt;
 pub mod verdict;
 pub mod bundle;
+pub mod completeness;

@@ -312,6 +312,16 @@ pub enum Rule {
     },
 }
 
+impl Rule {
+    /// The word: `adamw` or `sgd`.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Rule::Adamw { .. } => "adamw",
+            Rule::Sgd { .. } => "sgd",
+        }
+    }
+}
+
 /// The bias corrections of one step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Corrections {

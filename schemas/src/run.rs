@@ -69,7 +69,14 @@ pub struct Run {
 impl Run {
     /// The run's id: the digest of its encoding.
     pub fn id(&self) -> RunId {
-        RunId(digest("run", &[&self.encode()]))
+        RunId::of_encoded(&self.encode())
+    }
+}
+
+impl RunId {
+    /// The id of the run with this encoding.
+    pub fn of_encoded(encoding: &[u8]) -> RunId {
+        RunId(digest("run", &[encoding]))
     }
 }
 

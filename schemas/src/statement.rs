@@ -4,14 +4,20 @@
 //! 32-byte public key, so that a statement can be checked with nothing fetched), CWT claims iss and sub (RFC 9597).
 //! The unprotected header is empty, as RFC 9943 asks of what enters a log.
 
+use minicbor::Encoder;
+
 use crate::cbor::{self, CborError, Value};
 use crate::digest::{EntryDigest, RunId};
-use crate::key::{KeyError, PublicKey, SecretKey};
+use crate::key::{KeyError, PublicKey, SecretKey, Verifier};
 use crate::object::{Object, ObjectError};
+use crate::register::Register;
 use crate::{opening::Opening, prediction::Prediction, receipt::Receipt, run::Run, verdict::Verdict};
 
 /// Longest statement, in bytes: an entry of the log.
 pub const STATEMENT_BYTES_MAX: usize = 60 << 10;
+/// Every kind of statement, by its stem.
+pub const KINDS: [&str; 6] =
+    [Run::STEM, Prediction::STEM, Opening::STEM, Receipt::STEM, Verdict::STEM, Register::STEM];
 
 const COSE_SIGN1: u64 = 18;
 const HEADER_ALG: u64 = 1;
@@ -69,10 +75,12 @@ pub enum Payload {
     Receipt(Box<Receipt>),
     /// What the comparison says.
     Verdict(Box<Verdict>),
+    /// What the log holds of the run.
+    Register(Register),
 }
 
 impl Payload {
-    /// The stem: `run`, `prediction`, `opening`, `receipt` or `verdict`.
+    /// The stem: `run`, `prediction`, `opening`, `receipt`, `verdict` or `register`.
     pub fn stem(&self) -> &'static str {
         match self {
             Payload::Run(_) => Run::STEM,
@@ -80,6 +88,7 @@ impl Payload {
             Payload::Opening(_) => Opening::STEM,
             Payload::Receipt(_) => Receipt::STEM,
             Payload::Verdict(_) => Verdict::STEM,
+            Payload::Register(_) => Register::STEM,
         }
     }
 
@@ -91,6 +100,7 @@ impl Payload {
             Payload::Opening(opening) => opening.run,
             Payload::Receipt(receipt) => receipt.run,
             Payload::Verdict(verdict) => verdict.run,
+            Payload::Register(register) => register.run,
         }
     }
 
@@ -101,6 +111,7 @@ impl Payload {
             Payload::Opening(object) => object.encode(),
             Payload::Receipt(object) => object.encode(),
             Payload::Verdict(object) => object.encode(),
+            Payload::Register(object) => object.encode(),
         }
     }
 
@@ -111,6 +122,7 @@ impl Payload {
             Opening::STEM => Payload::Opening(Opening::decode(bytes)?),
             Receipt::STEM => Payload::Receipt(Box::new(Receipt::decode(bytes)?)),
             Verdict::STEM => Payload::Verdict(Box::new(Verdict::decode(bytes)?)),
+            Register::STEM => Payload::Register(Register::decode(bytes)?),
             other => return Err(envelope("content type", "a statement of a known kind", other)),
         })
     }
@@ -133,10 +145,19 @@ impl Statement {
     /// Errors if they would be longer than [`STATEMENT_BYTES_MAX`], or if the payload breaks a limit of its own: what
     /// has been signed can always be opened.
     pub fn sign(payload: &Payload, key: &SecretKey) -> Result<Vec<u8>, StatementError> {
-        let protected = protected_header(payload.stem(), payload.run(), key.public());
+        Statement::sign_by(payload, key.public(), |message| key.sign(message))
+    }
+
+    /// Like [`Statement::sign`], by a key that is kept elsewhere: `sign` gives its signature over some bytes.
+    pub fn sign_by(
+        payload: &Payload,
+        signer: PublicKey,
+        sign: impl FnOnce(&[u8]) -> [u8; 64],
+    ) -> Result<Vec<u8>, StatementError> {
+        let protected = protected_header(payload.stem(), payload.run(), signer);
         let body = payload.encode();
         Payload::decode(payload.stem(), &body)?;
-        let signature = key.sign(&to_be_signed(&protected, &body));
+        let signature = sign(&to_be_signed(&protected, &body));
         let items =
             vec![Value::Bytes(protected), Value::Map(vec![]), Value::Bytes(body), Value::bytes(signature)];
         let bytes = cbor::encode(&Value::Tag(COSE_SIGN1, Box::new(Value::Array(items))));
@@ -150,16 +171,28 @@ impl Statement {
 
     /// Reads a statement and checks its signature under its own kid.
     pub fn open(bytes: &[u8]) -> Result<Statement, StatementError> {
+        Statement::read(bytes, true)
+    }
+
+    /// Reads what has been opened once and is known to be the same bytes: the signature is not checked again.
+    pub fn reread(bytes: &[u8]) -> Result<Statement, StatementError> {
+        Statement::read(bytes, false)
+    }
+
+    fn read(bytes: &[u8], signature_too: bool) -> Result<Statement, StatementError> {
         let value = cbor::decode(bytes, STATEMENT_BYTES_MAX)?;
         let (protected, body, signature) = sign1_parts(value)?;
-        let (stem, signer) = header_parts(&protected)?;
-        if !signer.verifies(&to_be_signed(&protected, &body), &signature) {
+        let (stem, verifier) = header_parts(&protected)?;
+        let signer = verifier.public();
+        if signature_too && !verifier.verifies(&to_be_signed(&protected, &body), &signature) {
             return Err(StatementError::Signature(signer));
         }
         let payload = Payload::decode(&stem, &body)?;
+        // An object has one encoding, so a run's id follows from the bytes at hand.
+        let run = if stem == Run::STEM { RunId::of_encoded(&body) } else { payload.run() };
         // The header is rebuilt and compared whole, so that iss and sub cannot disagree with kid and payload.
-        if protected != protected_header(&stem, payload.run(), signer) {
-            let expected = format!("alg, content type, kid, iss {signer}, sub {}", payload.run());
+        if protected != protected_header(&stem, run, signer) {
+            let expected = format!("alg, content type, kid, iss {signer}, sub {run}");
             return Err(envelope("protected header", expected, hex::encode(&protected)));
         }
         Ok(Statement { digest: EntryDigest::of(bytes), signer, payload })
@@ -195,12 +228,18 @@ pub fn content_type(stem: &str) -> String {
 
 /// RFC 9052 section 4.4: what is signed.
 fn to_be_signed(protected: &[u8], payload: &[u8]) -> Vec<u8> {
-    cbor::encode(&Value::Array(vec![
-        Value::text("Signature1"),
-        Value::bytes(protected),
-        Value::Bytes(vec![]),
-        Value::bytes(payload),
-    ]))
+    let infallible = "statement: writing to memory cannot fail";
+    let mut out = Vec::with_capacity(protected.len() + payload.len() + 32);
+    let mut encoder = Encoder::new(&mut out);
+    encoder.array(4).expect(infallible).str("Signature1").expect(infallible);
+    encoder
+        .bytes(protected)
+        .expect(infallible)
+        .bytes(&[])
+        .expect(infallible)
+        .bytes(payload)
+        .expect(infallible);
+    out
 }
 
 /// Protected header, payload and signature of a COSE_Sign1.
@@ -239,7 +278,7 @@ fn sign1_parts(value: Value) -> Result<Sign1Parts, StatementError> {
 }
 
 /// Content type's stem and kid; the rest of the header is checked by rebuilding it.
-fn header_parts(protected: &[u8]) -> Result<(String, PublicKey), StatementError> {
+fn header_parts(protected: &[u8]) -> Result<(String, Verifier), StatementError> {
     let value = cbor::decode(protected, STATEMENT_BYTES_MAX)?;
     let Value::Map(pairs) = value else { return Err(envelope("protected header", "a map", value.kind())) };
     let mut stem = None;
@@ -258,7 +297,7 @@ fn header_parts(protected: &[u8]) -> Result<(String, PublicKey), StatementError>
                 let key = <[u8; 32]>::try_from(&kid[..]).map_err(|_| {
                     envelope("kid", "a public key of 32 bytes", format!("{} bytes", kid.len()))
                 })?;
-                signer = Some(PublicKey::from_bytes(key)?);
+                signer = Some(Verifier::from_bytes(key)?);
             }
             _ => {}
         }

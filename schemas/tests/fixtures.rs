@@ -50,10 +50,19 @@ fn generated() -> BTreeMap<String, Vec<u8>> {
     files.insert("profile/f32-fma.cbor".into(), profile);
     let [early, late] = &sample.checkpoints;
     files.insert("checkpoint/size-3.txt".into(), early.clone().into_bytes());
-    files.insert("checkpoint/size-7.txt".into(), late.clone().into_bytes());
+    files.insert("checkpoint/size-9.txt".into(), late.clone().into_bytes());
     let vkey = tree::vkey(objects::ORIGIN, &objects::key("log"));
     files.insert("checkpoint/log.vkey".into(), format!("{vkey}\n").into_bytes());
     files.insert("ledger/entries.txt".into(), entries(&sample).into_bytes());
+    for (path, text) in sample::witness::files(&sample) {
+        files.insert(path.into(), text.into_bytes());
+    }
+    let leaves: Vec<Vec<u8>> =
+        std::iter::once(objects::genesis()).chain(sample.statements.iter().cloned()).collect();
+    let receipt = tree::receipt(objects::ORIGIN, &objects::key("log"), &leaves, 3, 1_800_000_000);
+    let value = cbor::decode(&receipt, receipt.len()).unwrap();
+    files.insert("ledger/receipt.diag".into(), diagnostic::text(&value).into_bytes());
+    files.insert("ledger/receipt.cbor".into(), receipt);
     files
 }
 
@@ -85,7 +94,8 @@ fn sums() -> String {
 
 /// The log of the sample, entry by entry.
 fn entries(sample: &Sample) -> String {
-    let kinds = ["genesis", "run", "prediction", "receipt", "receipt", "opening", "verdict"];
+    let kinds =
+        ["genesis", "run", "prediction", "receipt", "receipt", "opening", "register", "verdict", "register"];
     let mut text = String::from("# leaf index; kind; SHA-256\n");
     let entries = std::iter::once(objects::genesis()).chain(sample.statements.iter().cloned());
     for (index, (kind, bytes)) in kinds.iter().zip(entries).enumerate() {
@@ -272,7 +282,9 @@ fn the_checked_in_fixtures_are_what_this_program_makes() {
 #[test]
 fn every_rejected_case_fails_for_its_own_reason() {
     let mut cases = BTreeMap::new();
-    for stem in ["cbor", "statement", "plan", "prediction", "receipt", "verdict", "bundle", "window"] {
+    let objects =
+        ["plan", "prediction", "receipt", "verdict", "bundle", "window", "register", "completeness"];
+    for stem in ["cbor", "statement"].into_iter().chain(objects) {
         let before = cases.len();
         present(&folder(), &format!("{stem}/rejected"), &mut cases);
         assert!(cases.len() > before, "no rejected cases for {stem}");

@@ -7,6 +7,7 @@ use schemas::digest::AttachmentDigest;
 use schemas::opening::Opening;
 use schemas::prediction::{OpenBody, Prediction};
 use schemas::receipt::Receipt;
+use schemas::register::Register;
 use schemas::run::Run;
 use schemas::statement::{Payload, Statement};
 use schemas::verdict::Verdict;
@@ -46,9 +47,11 @@ pub fn entry_page(log: &LogView, entry: &EntryView) -> String {
             }
             dt { "Take away" }
             dd {
-                a href={ "/entries/" (entry.digest) } { "the bytes" }
+                a href={ "/by-hash/" (entry.digest) } { "the bytes" }
                 ", "
                 a href={ "/proof/" (entry.index) ".tlog-proof" } { "the proof" }
+                ", "
+                a href={ "/entries/" (entry.digest) } { "the proof as a COSE receipt" }
                 ", "
                 a href="/checkpoint" { "the checkpoint" }
             }
@@ -74,6 +77,7 @@ fn statement_section(statement: &Statement, held: &BTreeSet<AttachmentDigest>) -
             Payload::Opening(opening) => (opening_facts(opening, held)),
             Payload::Receipt(receipt) => (receipt_facts(receipt, held)),
             Payload::Verdict(verdict) => (verdict_facts(verdict, held)),
+            Payload::Register(register) => (register_facts(register)),
         }
     }
 }
@@ -92,6 +96,20 @@ pub(crate) fn run_facts(run: &Run) -> Markup {
             dt { "Profile digest" } dd { code { (run.profile_digest) } }
             dt { "Initial state" } dd { code { (run.state) } }
             dt { "Data set" } dd { code { (run.dataset) } }
+        }
+    }
+}
+
+fn register_facts(register: &Register) -> Markup {
+    html! {
+        p {
+            "The log's word on what it holds of the run below this entry. The lists are at "
+            code { "/run/" (register.run) "/completeness" } "; " code { "client completeness" } " checks them."
+        }
+        dl {
+            dt { "Covers" } dd { "the run's entries below " (register.size) }
+            dt { "Entries" } dd { (register.entries.count) }
+            dt { "Predictions" } dd { (register.predictions.count) }
         }
     }
 }

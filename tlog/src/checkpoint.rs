@@ -11,6 +11,7 @@
 
 use thiserror::Error;
 
+use crate::cosignature::{Cosignature, CosignerKey};
 use crate::hash::{EMPTY_ROOT, Hash, HashError};
 use crate::note::{NoteError, SignedNote, SigningKey, Verifier};
 use crate::tree::{TreeHead, TreeSize};
@@ -102,6 +103,19 @@ impl Checkpoint {
 
     /// Opens a checkpoint note: form, the log key's signature, origin.
     pub fn open(note: &[u8], origin: &str, log: &dyn Verifier) -> Result<Checkpoint, CheckpointError> {
+        Ok(Checkpoint::open_cosigned(note, origin, log, &[])?.0)
+    }
+
+    /// Opens a checkpoint note that witnesses may have cosigned: form, the log key's signature, origin, and the
+    /// cosignatures of known witnesses. Whether these are enough is for a policy to say.
+    ///
+    /// Lines of unknown keys are ignored; a line of the log or of a known witness that fails rejects the note.
+    pub fn open_cosigned(
+        note: &[u8],
+        origin: &str,
+        log: &dyn Verifier,
+        witnesses: &[CosignerKey],
+    ) -> Result<(Checkpoint, Vec<Cosignature>), CheckpointError> {
         let note = SignedNote::parse(note)?;
         let checkpoint = Checkpoint::parse_text(note.open(&[log])?)?;
         if checkpoint.origin != origin {
@@ -110,7 +124,7 @@ impl Checkpoint {
                 found: checkpoint.origin,
             });
         }
-        Ok(checkpoint)
+        Ok((checkpoint, note.cosignatures(witnesses)?))
     }
 }
 

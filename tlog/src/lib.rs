@@ -1,7 +1,8 @@
 //! The log's mathematics and text formats: RFC 6962 trees and the C2SP pages signed-note, tlog-checkpoint,
-//! tlog-tiles and tlog-proof.
+//! tlog-tiles, tlog-proof, tlog-cosignature, tlog-policy and tlog-witness.
 //!
-//! In scope: hashes, trees, proofs, tiles, entry bundles, notes, checkpoints, proof files.
+//! In scope: hashes, trees, proofs, tiles, entry bundles, notes, checkpoints, proof files, cosignatures, policies, and
+//! what a witness decides.
 //! Out of scope: any I/O (storage comes in through [`tree::HashReader`] and [`tile::TileSource`]), time,
 //! randomness (keys are made from a seed the caller supplies), and the meaning of an entry: the log carries bytes.
 //!
@@ -11,11 +12,15 @@
 
 // In path order: hash, tree, proof, then how a tree is stored, then how it is published.
 pub mod checkpoint;
+pub mod compact;
+pub mod cosignature;
 pub mod edge;
 pub mod entries;
 pub mod hash;
 pub mod note;
+pub mod policy;
 pub mod proof;
 pub mod tile;
 pub mod tlog_proof;
 pub mod tree;
+pub mod witness;

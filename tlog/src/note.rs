@@ -30,7 +30,7 @@ pub const ED25519: u8 = 0x01;
 
 const KEY_ID_BYTES: usize = 4;
 const ED25519_BYTES: usize = 32;
-const PRIVATE_PREFIX: &str = "PRIVATE+KEY+";
+pub(crate) const PRIVATE_PREFIX: &str = "PRIVATE+KEY+";
 
 /// Why a text is not a key.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -44,9 +44,11 @@ pub enum KeyError {
     /// The text has not the three parts of a vkey.
     #[error("verifier key is not of the form <name>+<8 hex digits>+<base64>")]
     BadForm,
-    /// Only Ed25519 log keys are read here.
-    #[error("key has signature type {found:#04x}, expected {ED25519:#04x}")]
+    /// The key signs otherwise than is expected here: a witness's key in a log's place, or the other way round.
+    #[error("key has signature type {found:#04x}, expected {expected:#04x}")]
     UnsupportedType {
+        /// The type byte expected.
+        expected: u8,
         /// The type byte found.
         found: u8,
     },
@@ -168,13 +170,8 @@ impl VerifierKey {
 
     /// Parses a vkey. The ID in the text must be the one computed from name and key.
     pub fn parse(text: &str) -> Result<VerifierKey, KeyError> {
-        let (name, id, bytes) = split_key(text)?;
-        let key = ed25519_dalek::VerifyingKey::from_bytes(&bytes).map_err(|_| KeyError::BadPublicKey)?;
-        // With a key of small order almost anything verifies.
-        if key.is_weak() {
-            return Err(KeyError::BadPublicKey);
-        }
-        let key = VerifierKey::new(name, key);
+        let (name, id, bytes) = split_key(text, ED25519)?;
+        let key = VerifierKey::new(name, public_key(&bytes)?);
         check_id(key.id, id)?;
         Ok(key)
     }
@@ -188,7 +185,7 @@ impl VerifierKey {
 impl std::fmt::Display for VerifierKey {
     /// Writes the vkey.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&join_key(&self.name, self.id, self.key.as_bytes()))
+        f.write_str(&join_key(&self.name, self.id, ED25519, self.key.as_bytes()))
     }
 }
 
@@ -223,8 +220,8 @@ impl SigningKey {
 
     /// Parses what [`SigningKey::to_secret_text`] writes; surrounding white space is ignored.
     pub fn parse_secret_text(text: &str) -> Result<SigningKey, KeyError> {
-        let rest = text.trim().strip_prefix(PRIVATE_PREFIX).ok_or(KeyError::BadForm)?;
-        let (name, id, seed) = split_key(rest)?;
+        let rest = strip_private(text)?;
+        let (name, id, seed) = split_key(rest, ED25519)?;
         let key = SigningKey::from_seed(name, &seed);
         check_id(key.public.id, id)?;
         Ok(key)
@@ -233,7 +230,8 @@ impl SigningKey {
     /// The key as text, for a file that only its owner may read:
     /// `PRIVATE+KEY+<name>+<8 hex digits>+<base64 of 0x01 || seed>`, the form of Go's note package.
     pub fn to_secret_text(&self) -> String {
-        format!("{PRIVATE_PREFIX}{}", join_key(&self.public.name, self.public.id, self.secret.as_bytes()))
+        let key = join_key(&self.public.name, self.public.id, ED25519, self.secret.as_bytes());
+        format!("{PRIVATE_PREFIX}{key}")
     }
 
     /// The public half, which formats as the vkey.
@@ -245,14 +243,18 @@ impl SigningKey {
     pub fn sign(&self, text: &str) -> String {
         assert!(text.ends_with('\n'), "tlog: a note's text ends in a newline");
         assert!(!has_control(text), "tlog: a note's text has no control characters");
-        format!("{text}\n{}", self.signature_line(text))
+        let signature = NoteSignature {
+            name: self.public.name.clone(),
+            id: self.public.id,
+            bytes: self.secret.sign(text.as_bytes()).to_bytes().to_vec(),
+        };
+        format!("{text}\n{signature}")
     }
 
-    /// The signature line over a text, with its newline.
-    fn signature_line(&self, text: &str) -> String {
-        let mut bytes = self.public.id.0.to_be_bytes().to_vec();
-        bytes.extend_from_slice(&self.secret.sign(text.as_bytes()).to_bytes());
-        format!("\u{2014} {} {}\n", self.public.name, STANDARD.encode(bytes))
+    /// Signs bytes that are no note: a COSE Sig_structure. These begin with 0x84, and a note, which is UTF-8, cannot.
+    pub fn sign_bytes(&self, message: &[u8]) -> [u8; 64] {
+        assert!(message.first() == Some(&0x84), "tlog: what is signed besides notes is an array of four");
+        self.secret.sign(message).to_bytes()
     }
 }
 
@@ -271,6 +273,34 @@ pub struct NoteSignature {
     pub id: KeyId,
     /// The signature, without the key ID.
     pub bytes: Vec<u8>,
+}
+
+impl std::fmt::Display for NoteSignature {
+    /// Writes the signature line, with its newline.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut bytes = self.id.0.to_be_bytes().to_vec();
+        bytes.extend_from_slice(&self.bytes);
+        writeln!(f, "\u{2014} {} {}", self.name, STANDARD.encode(bytes))
+    }
+}
+
+impl NoteSignature {
+    /// Whether this line says that it is of that key.
+    pub fn is_of(&self, key: &dyn Verifier) -> bool {
+        self.name == *key.name() && self.id == key.id()
+    }
+
+    /// Parses signature lines that stand alone, as a witness answers them, strictly and within the limits of a note.
+    pub fn parse_lines(bytes: &[u8]) -> Result<Vec<NoteSignature>, NoteError> {
+        if bytes.len() > NOTE_BYTES_MAX {
+            return Err(NoteError::TooLong { found: bytes.len() });
+        }
+        let text = std::str::from_utf8(bytes).map_err(|_| NoteError::NotText)?;
+        if has_control(text) {
+            return Err(NoteError::NotText);
+        }
+        parse_signatures(text)
+    }
 }
 
 /// A note whose form has been checked and whose signatures have not.
@@ -292,15 +322,7 @@ impl SignedNote {
         }
         let split = note.rfind("\n\n").ok_or(NoteError::NoSignatures)?;
         let (text, below) = (&note[..split + 1], &note[split + 2..]);
-        let below = below.strip_suffix('\n').ok_or(NoteError::NoSignatures)?;
-        let mut signatures = Vec::new();
-        for (at, line) in below.split('\n').enumerate() {
-            if at == SIGNATURES_MAX {
-                return Err(NoteError::TooManySignatures);
-            }
-            signatures.push(parse_signature(line).ok_or(NoteError::BadSignatureLine { line: at + 1 })?);
-        }
-        Ok(SignedNote { text: text.to_owned(), signatures })
+        Ok(SignedNote { text: text.to_owned(), signatures: parse_signatures(below)? })
     }
 
     /// The text, ending in a newline.
@@ -320,8 +342,7 @@ impl SignedNote {
     pub fn open(&self, known: &[&dyn Verifier]) -> Result<&str, NoteError> {
         let mut verified = 0;
         for signature in &self.signatures {
-            let same = |key: &&&dyn Verifier| *key.name() == signature.name && key.id() == signature.id;
-            let Some(key) = known.iter().find(same) else { continue };
+            let Some(key) = known.iter().find(|key| signature.is_of(**key)) else { continue };
             if !key.verify(&self.text, &signature.bytes) {
                 return Err(NoteError::BadSignature { name: signature.name.as_str().to_owned() });
             }
@@ -334,8 +355,21 @@ impl SignedNote {
     }
 }
 
-fn has_control(text: &str) -> bool {
+pub(crate) fn has_control(text: &str) -> bool {
     text.bytes().any(|byte| byte < 0x20 && byte != b'\n')
+}
+
+/// One or more signature lines, each with its newline.
+fn parse_signatures(lines: &str) -> Result<Vec<NoteSignature>, NoteError> {
+    let lines = lines.strip_suffix('\n').ok_or(NoteError::NoSignatures)?;
+    let mut signatures = Vec::new();
+    for (at, line) in lines.split('\n').enumerate() {
+        if at == SIGNATURES_MAX {
+            return Err(NoteError::TooManySignatures);
+        }
+        signatures.push(parse_signature(line).ok_or(NoteError::BadSignatureLine { line: at + 1 })?);
+    }
+    Ok(signatures)
 }
 
 fn parse_signature(line: &str) -> Option<NoteSignature> {
@@ -349,8 +383,23 @@ fn parse_signature(line: &str) -> Option<NoteSignature> {
     Some(NoteSignature { name, id: KeyId(u32::from_be_bytes(*id)), bytes: signature.to_vec() })
 }
 
-/// Splits `<name>+<8 hex digits>+<base64 of 0x01 || 32 bytes>`. The base64 may itself contain plus signs.
-fn split_key(text: &str) -> Result<(KeyName, KeyId, [u8; ED25519_BYTES]), KeyError> {
+/// What a secret key's text holds after its prefix; white space around it is ignored.
+pub(crate) fn strip_private(text: &str) -> Result<&str, KeyError> {
+    text.trim().strip_prefix(PRIVATE_PREFIX).ok_or(KeyError::BadForm)
+}
+
+/// The Ed25519 public key of 32 bytes.
+pub(crate) fn public_key(bytes: &[u8; ED25519_BYTES]) -> Result<ed25519_dalek::VerifyingKey, KeyError> {
+    let key = ed25519_dalek::VerifyingKey::from_bytes(bytes).map_err(|_| KeyError::BadPublicKey)?;
+    // With a key of small order almost anything verifies.
+    if key.is_weak() {
+        return Err(KeyError::BadPublicKey);
+    }
+    Ok(key)
+}
+
+/// Splits `<name>+<8 hex digits>+<base64 of signature type || 32 bytes>`. The base64 may itself contain plus signs.
+pub(crate) fn split_key(text: &str, expected: u8) -> Result<(KeyName, KeyId, [u8; ED25519_BYTES]), KeyError> {
     let (name, rest) = text.split_once('+').ok_or(KeyError::BadForm)?;
     let (id, encoded) = rest.split_once('+').ok_or(KeyError::BadForm)?;
     let name = KeyName::new(name)?;
@@ -361,20 +410,20 @@ fn split_key(text: &str) -> Result<(KeyName, KeyId, [u8; ED25519_BYTES]), KeyErr
     let id = u32::from_str_radix(id, 16).map_err(|_| KeyError::BadForm)?;
     let bytes = STANDARD.decode(encoded).map_err(|_| KeyError::BadForm)?;
     let (signature_type, key) = bytes.split_first().ok_or(KeyError::BadForm)?;
-    if *signature_type != ED25519 {
-        return Err(KeyError::UnsupportedType { found: *signature_type });
+    if *signature_type != expected {
+        return Err(KeyError::UnsupportedType { expected, found: *signature_type });
     }
     let key = key.try_into().map_err(|_| KeyError::BadForm)?;
     Ok((name, KeyId(id), key))
 }
 
-fn join_key(name: &KeyName, id: KeyId, key: &[u8; ED25519_BYTES]) -> String {
-    let mut bytes = vec![ED25519];
+pub(crate) fn join_key(name: &KeyName, id: KeyId, signature_type: u8, key: &[u8; ED25519_BYTES]) -> String {
+    let mut bytes = vec![signature_type];
     bytes.extend_from_slice(key);
     format!("{name}+{:08x}+{}", id.0, STANDARD.encode(bytes))
 }
 
-fn check_id(expected: KeyId, found: KeyId) -> Result<(), KeyError> {
+pub(crate) fn check_id(expected: KeyId, found: KeyId) -> Result<(), KeyError> {
     if expected != found {
         return Err(KeyError::WrongId { expected: expected.0, found: found.0 });
     }

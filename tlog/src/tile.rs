@@ -282,8 +282,9 @@ impl<S: TileSource> HashReader for TileReader<'_, S> {
     }
 }
 
-/// The root of a perfect subtree from its bottom row; the row's length is a power of two.
-pub(crate) fn perfect_root(row: &[Hash]) -> Hash {
+/// The root of a perfect subtree from its bottom row, whose length must be a power of two: what the tile above a full
+/// tile holds of it.
+pub fn perfect_root(row: &[Hash]) -> Hash {
     assert!(row.len().is_power_of_two(), "tlog: a row of {} hashes is not a perfect subtree", row.len());
     let mut row = row.to_vec();
     while row.len() > 1 {

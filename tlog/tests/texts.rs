@@ -123,7 +123,10 @@ fn keys_are_read_in_one_form_only_and_their_secret_is_not_shown() {
     assert_eq!(VerifierKey::parse(&vkey.replace(id, &id[1..])), Err(KeyError::BadForm));
     assert_eq!(VerifierKey::parse(&vkey[..vkey.len() - 4]), Err(KeyError::BadForm));
     assert_eq!(VerifierKey::parse(&format!("{vkey}AAAA")), Err(KeyError::BadForm));
-    assert_eq!(VerifierKey::parse(&format!("name+{id}+BA==")), Err(KeyError::UnsupportedType { found: 4 }));
+    assert_eq!(
+        VerifierKey::parse(&format!("name+{id}+BA==")),
+        Err(KeyError::UnsupportedType { expected: 1, found: 4 })
+    );
     assert_eq!(VerifierKey::parse(ORIGIN), Err(KeyError::BadForm));
     for name in ["", "a b", "a+b", "a\u{2003}b", "a\nb", "\u{0}", &"n".repeat(256)] {
         assert!(matches!(KeyName::new(name), Err(KeyError::BadName { .. })), "{name:?}");

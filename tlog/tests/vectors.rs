@@ -110,6 +110,7 @@ fn a_log_written_by_tessera_is_read_whole() {
         assert_eq!(checkpoint.head.size, TreeSize(size));
         heads.push((checkpoint.head, String::from_utf8(note).unwrap()));
     }
+    assert_eq!(std::fs::read_to_string(folder.join("checkpoint")).unwrap(), heads[15].1);
     for (head, note) in &heads[1..] {
         let reader = TileReader { size: head.size, source: &source };
         assert_eq!(root_hash(head.size, &reader).unwrap(), head.root);

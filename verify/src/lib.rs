@@ -11,6 +11,7 @@
 //! | 8 run | may this receipt be judged? | [`receipt`] |
 //! | 9 reconcile | do they agree, and if not, where? | [`evidence`], [`locate`], [`pinpoint`], [`case`], [`reconcile`] |
 //! | 10 bundle | does the whole argument stand? | [`policy`], [`bundle`], [`report`], [`json`] |
+//! | 10 bundle | is there no second prediction? | [`completeness`] |
 
 pub mod window;
 pub mod prediction;
@@ -28,4 +29,5 @@ pub mod policy;
 mod entries;
 pub mod bundle;
 pub mod report;
+pub mod completeness;
 pub mod json;

@@ -135,18 +135,28 @@ impl Report {
 impl std::fmt::Display for Report {
     /// The numbered checks, what they leave open, and the summary; each on a line of its own.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        for check in &self.checks {
-            let (mark, what) = match &check.state {
-                State::Holds(what) => ("ok", what.as_str()),
-                State::Fails(why) => ("failed", why.as_str()),
-                State::NotReached => ("not reached", ""),
-            };
-            let colon = if what.is_empty() { "" } else { ": " };
-            writeln!(f, "{}. {} [{mark}]{colon}{what}", check.number, check.title)?;
-        }
-        for caveat in &self.caveats {
-            writeln!(f, "note: {caveat}")?;
-        }
+        write_checks(f, &self.checks, &self.caveats)?;
         writeln!(f, "{}", self.summary())
     }
+}
+
+/// Numbered checks, and what they leave open; each on a line of its own.
+pub(crate) fn write_checks(
+    f: &mut std::fmt::Formatter<'_>,
+    checks: &[Check],
+    caveats: &[String],
+) -> std::fmt::Result {
+    for check in checks {
+        let (mark, what) = match &check.state {
+            State::Holds(what) => ("ok", what.as_str()),
+            State::Fails(why) => ("failed", why.as_str()),
+            State::NotReached => ("not reached", ""),
+        };
+        let colon = if what.is_empty() { "" } else { ": " };
+        writeln!(f, "{}. {} [{mark}]{colon}{what}", check.number, check.title)?;
+    }
+    for caveat in caveats {
+        writeln!(f, "note: {caveat}")?;
+    }
+    Ok(())
 }

@@ -30,14 +30,14 @@ pub(crate) fn judge(
     for (name, prefix, expected, found) in moments {
         if expected != found {
             let mut finding = scene.finding(rank, Phase::Update);
-            finding.operation = Some("adamw".into());
+            finding.operation = Some(scene.case.plan.update.rule.word().into());
             let what = format!("gradient and norm are as predicted, the {name} after the step is not");
             return Some(scene.place_flat(Some(expected), found, prefix).into_finding(finding, &what));
         }
     }
     if found.parameters.checksum != expected.parameters {
         let mut finding = scene.finding(rank, Phase::Update);
-        finding.operation = Some("adamw".into());
+        finding.operation = Some(scene.case.plan.update.rule.word().into());
         let predicted = meeting_fold(scene, needed, |meeting| meeting.parameters);
         let what = "gradient, norm and moments are as predicted, the parameters after the step are not";
         let place = scene.place_flat(predicted, found.parameters.fold, "");

@@ -114,6 +114,21 @@ fn a_bundle_of_four_devices_and_one_of_a_single_device_verify() {
 }
 
 #[test]
+fn places_in_a_log_are_counted_beyond_32_bits() {
+    let world = small();
+    let mut story = Story::within(Log::after(5 << 33, "log.example/test", 1));
+    story.tell(&world, &world.bodies(2), vec![], true);
+    let bundle = story.bundle(&world);
+    let report = check(&bundle.encode(), &policy(story.log.key()));
+    assert_eq!(report.class, Class::Agreeing, "{report}");
+    let text = report.to_string();
+    assert!(text.contains("2 receipts after entry 42949672963, answering 1 checkpoint"), "{text}");
+    let mut nearer = bundle.clone();
+    nearer.entries[2].index &= u64::from(u32::MAX);
+    assert_eq!(failure(&story, &nearer).0, 3);
+}
+
+#[test]
 fn an_open_prediction_verifies_with_a_caveat() {
     let world = small();
     let mut story = Story::new();

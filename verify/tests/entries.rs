@@ -87,7 +87,7 @@ fn an_entry_of_another_run_is_refused_whatever_its_kind() {
         Payload::Opening(opening) => opening.run.0[0] ^= 1,
         Payload::Receipt(receipt) => receipt.run.0[0] ^= 1,
         Payload::Verdict(verdict) => verdict.run.0[0] ^= 1,
-        Payload::Run(_) => unreachable!(),
+        Payload::Run(_) | Payload::Register(_) => unreachable!(),
     };
     for (at, kind, key) in [
         (1, "prediction", predictor_key()),

@@ -2,11 +2,14 @@
 //!
 //! The order of system calls for one file is: open a temporary file in the same folder, write, fsync, rename over
 //! the name, fsync the folder. After a crash at any moment the name holds the old bytes or the new ones, whole.
+//!
+//! What is only appended to, and what is synced later, uses the single steps. A sync that has failed is never tried
+//! again: the system may have forgotten what it could not write, and the second try would say that all is well.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 
 /// What a fault table makes of one file operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,10 +20,31 @@ pub enum Fault {
     Before,
     /// It fails although it has done its work: the caller cannot know.
     After,
+    /// The disk is full: a write does half of its work and fails, anything else that needs room fails.
+    Full,
+}
+
+/// What is done to a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operation {
+    /// The whole of [`Files::replace`].
+    Replace,
+    /// It is opened, or made if it is not there.
+    Open,
+    /// Bytes are written, not yet durably.
+    Write,
+    /// Its bytes are made durable.
+    Sync,
+    /// It is given its name.
+    Rename,
+    /// It is cut to a length.
+    Truncate,
+    /// It is removed.
+    Remove,
 }
 
 /// Decides the fate of each file operation; only tests have one.
-pub type Faults = Box<dyn Fn(&Path) -> Fault + Send + Sync>;
+pub type Faults = Box<dyn Fn(Operation, &Path) -> Fault + Send + Sync>;
 
 /// The file operations that durability rests on.
 #[derive(Default)]
@@ -37,49 +61,129 @@ impl Files {
     /// Replaces a file's content: afterwards it is the old content or the new one, whole, and after `Ok` the new.
     /// The folder is made if it is not there.
     pub fn replace(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        self.attempt(path, || replace(path, bytes, 0o644))
+        self.attempt(Operation::Replace, path, || replace(path, bytes, 0o644))
     }
 
     /// Like [`Files::replace`], for a file that only its owner may read.
     pub fn replace_secret(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        self.attempt(path, || replace(path, bytes, 0o600))
+        self.attempt(Operation::Replace, path, || replace(path, bytes, 0o600))
+    }
+
+    /// Opens a file to read and write, making it and its folder if need be. Its name is durable once the folder is synced.
+    pub fn open(&self, path: &Path) -> io::Result<File> {
+        let mut opened = None;
+        self.attempt(Operation::Open, path, || {
+            ensure_folder(folder_of(path)?)?;
+            let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+            opened = Some(file);
+            Ok(())
+        })?;
+        opened.ok_or_else(|| io::Error::other("not opened"))
+    }
+
+    /// Writes a file beside its place, not durably. [`Files::unveil`] gives it its name.
+    pub fn prepare(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        let write = |bytes: &[u8]| beside(path, bytes, 0o644).map(drop);
+        self.attempt_write(path, bytes, write)
+    }
+
+    /// Gives a prepared file its name, not durably.
+    pub fn unveil(&self, path: &Path) -> io::Result<()> {
+        self.attempt(Operation::Rename, path, || fs::rename(temporary(path)?, path))
+    }
+
+    /// Writes bytes at a place of an open file, not durably.
+    pub fn write_at(&self, file: &File, path: &Path, bytes: &[u8], at: u64) -> io::Result<()> {
+        self.attempt_write(path, bytes, |bytes| file.write_all_at(bytes, at))
+    }
+
+    /// Makes what was written to an open file survive a crash.
+    pub fn sync(&self, file: &File, path: &Path) -> io::Result<()> {
+        self.attempt(Operation::Sync, path, || file.sync_data())
+    }
+
+    /// Makes what was written to a file, or entered into a folder, whoever did it, survive a crash.
+    pub fn sync_path(&self, path: &Path) -> io::Result<()> {
+        self.attempt(Operation::Sync, path, || File::open(path)?.sync_all())
+    }
+
+    /// Cuts an open file to a length, durably.
+    pub fn truncate(&self, file: &File, path: &Path, length: u64) -> io::Result<()> {
+        self.attempt(Operation::Truncate, path, || {
+            file.set_len(length)?;
+            file.sync_all()
+        })
     }
 
     /// Removes a file if it is there. This need not survive a crash: whatever is removed is no longer needed.
     pub fn remove(&self, path: &Path) -> io::Result<()> {
-        self.attempt(path, || match fs::remove_file(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            other => other,
-        })
+        self.attempt(Operation::Remove, path, || fs::remove_file(path).or_else(ignore_missing))
     }
 
-    fn attempt(&self, path: &Path, work: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
-        let fault = self.faults.as_ref().map_or(Fault::None, |faults| faults(path));
-        if fault == Fault::Before {
-            return Err(io::Error::other("fault before the operation"));
+    fn attempt(
+        &self,
+        operation: Operation,
+        path: &Path,
+        work: impl FnOnce() -> io::Result<()>,
+    ) -> io::Result<()> {
+        match self.fault(operation, path) {
+            Fault::None => work(),
+            Fault::Before => Err(io::Error::other("fault before the operation")),
+            Fault::After => work().and(Err(io::Error::other("fault after the operation"))),
+            Fault::Full if matches!(operation, Operation::Replace | Operation::Open) => Err(full()),
+            Fault::Full => work(),
         }
-        work()?;
-        if fault == Fault::After {
-            return Err(io::Error::other("fault after the operation"));
+    }
+
+    fn attempt_write(
+        &self,
+        path: &Path,
+        bytes: &[u8],
+        write: impl Fn(&[u8]) -> io::Result<()>,
+    ) -> io::Result<()> {
+        match self.fault(Operation::Write, path) {
+            Fault::Full => write(&bytes[..bytes.len() / 2]).and(Err(full())),
+            Fault::None => write(bytes),
+            Fault::Before => Err(io::Error::other("fault before the operation")),
+            Fault::After => write(bytes).and(Err(io::Error::other("fault after the operation"))),
         }
-        Ok(())
+    }
+
+    fn fault(&self, operation: Operation, path: &Path) -> Fault {
+        self.faults.as_ref().map_or(Fault::None, |faults| faults(operation, path))
     }
 }
 
+fn full() -> io::Error {
+    io::Error::from(io::ErrorKind::StorageFull)
+}
+
 fn replace(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
-    let folder = path.parent().ok_or_else(|| io::Error::other("a file without a folder"))?;
-    // A bare name stands in the current folder.
-    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
-    let name = path.file_name().ok_or_else(|| io::Error::other("a file without a name"))?;
-    ensure_folder(folder)?;
-    // Each path has one writer, so the temporary name is fixed and a leftover of a crash is simply overwritten.
-    let temporary = folder.join(format!(".{}.new", name.to_string_lossy()));
+    beside(path, bytes, mode)?.sync_all()?;
+    fs::rename(temporary(path)?, path)?;
+    sync_folder(folder_of(path)?)
+}
+
+/// Writes a file beside its place. Each path has one writer, so the temporary name is fixed and a leftover of a crash
+/// is simply written again: as a new file, since nobody knows what became of the old one's bytes.
+fn beside(path: &Path, bytes: &[u8], mode: u32) -> io::Result<File> {
+    ensure_folder(folder_of(path)?)?;
+    let temporary = temporary(path)?;
     fs::remove_file(&temporary).or_else(ignore_missing)?;
     let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&temporary)?;
     file.write_all(bytes)?;
-    file.sync_all()?;
-    fs::rename(&temporary, path)?;
-    sync_folder(folder)
+    Ok(file)
+}
+
+fn folder_of(path: &Path) -> io::Result<&Path> {
+    let folder = path.parent().ok_or_else(|| io::Error::other("a file without a folder"))?;
+    // A bare name stands in the current folder.
+    Ok(if folder.as_os_str().is_empty() { Path::new(".") } else { folder })
+}
+
+fn temporary(path: &Path) -> io::Result<PathBuf> {
+    let name = path.file_name().ok_or_else(|| io::Error::other("a file without a name"))?;
+    Ok(folder_of(path)?.join(format!(".{}.new", name.to_string_lossy())))
 }
 
 fn ignore_missing(error: io::Error) -> io::Result<()> {

@@ -7,36 +7,39 @@ use std::fs::read_dir;
 use std::io::ErrorKind;
 use std::path::Path;
 
+use crate::disk::lock::inside;
 use crate::error::LogError;
 
 /// What only a log that has promised something has.
-const TRACES: [&str; 3] = ["checkpoint", "checkpoints", "tile"];
+const TRACES: [&str; 3] = ["checkpoint", "tile", "checkpoints"];
 
 /// Refuses a folder that something else lives in, and one of a log that has lost its key or its lock record. Accepted
 /// are that of a log, one with a key alone, an empty one, and one where a first start was interrupted.
-pub fn check_folder(base: &Path) -> Result<(), LogError> {
-    if base.join("log.key").is_file() {
-        return check_lock(base);
+pub fn check_folder(base: &Path, lock: &Path) -> Result<(), LogError> {
+    if inside(base) {
+        return Err(LogError::LockMoved { found: base.join("lock"), expected: lock.to_owned() });
     }
-    let lock = base.join("lock");
+    if base.join("log.key").is_file() {
+        return check_lock(base, lock);
+    }
     let mut found = names(base)?;
     found.sort_unstable();
-    // A first start makes `lock/server` before the key; whatever else stands in there was put under a key.
-    let promised = names(&lock)?.into_iter().find(|name| name != "server").map(|name| format!("lock/{name}"));
+    let promised = lock.join("head").symlink_metadata().is_ok();
+    let promised = promised.then(|| lock.join("head").display().to_string());
     let trace = found.iter().find(|name| *name == "log.pub" || TRACES.contains(&name.as_str())).cloned();
     if let Some(found) = trace.or(promised) {
         return Err(LogError::KeyMissing { path: base.join("log.key"), found });
     }
-    match found.into_iter().find(|name| name != "lock" && name != ".log.key.new") {
+    match found.into_iter().find(|name| name != "in-use" && name != ".log.key.new") {
         Some(found) => Err(LogError::NotALog { path: base.to_owned(), found }),
         None => Ok(()),
     }
 }
 
 /// Refuses a folder that holds no log that has promised something, for whoever only reads.
-pub fn require_log(base: &Path) -> Result<(), LogError> {
-    check_folder(base)?;
-    if base.join("lock/head").is_file() {
+pub fn require_log(base: &Path, lock: &Path) -> Result<(), LogError> {
+    check_folder(base, lock)?;
+    if lock.join("head").is_file() {
         return Ok(());
     }
     let found = names(base)?.into_iter().next().unwrap_or_else(|| "nothing".to_owned());
@@ -44,8 +47,8 @@ pub fn require_log(base: &Path) -> Result<(), LogError> {
 }
 
 /// Refuses tiles or checkpoints without a lock record, which alone says what was promised.
-pub fn check_lock(base: &Path) -> Result<(), LogError> {
-    let path = base.join("lock/head");
+pub fn check_lock(base: &Path, lock: &Path) -> Result<(), LogError> {
+    let path = lock.join("head");
     // A link that leads nowhere is a trace too, so the name is looked at and not what it leads to.
     let there = |name: &&&str| base.join(name).symlink_metadata().is_ok();
     match TRACES.iter().find(there) {
@@ -55,7 +58,7 @@ pub fn check_lock(base: &Path) -> Result<(), LogError> {
 }
 
 /// Names in a folder; none if there is no such folder.
-fn names(folder: &Path) -> Result<Vec<String>, LogError> {
+pub fn names(folder: &Path) -> Result<Vec<String>, LogError> {
     let entries = match read_dir(folder) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries.map_err(LogError::io(folder))?,

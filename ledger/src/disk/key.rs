@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{ErrorKind, Read as _};
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 
 use tlog::note::{KeyName, SigningKey, Verifier as _};
 
@@ -31,18 +32,23 @@ pub fn open_key(store: &Store, origin: Option<&str>) -> Result<SigningKey, LogEr
 /// A key that others can read is refused: whoever has read it can sign as this log.
 pub fn read_key(store: &Store) -> Result<Option<SigningKey>, LogError> {
     let path = store.path("log.key");
-    let mut file = match File::open(&path) {
+    let Some(text) = read_secret(&path)? else { return Ok(None) };
+    SigningKey::parse_secret_text(&text).map(Some).map_err(|source| LogError::Key { path, source })
+}
+
+/// Reads a key's file, if there is one, and refuses one that others can read.
+pub fn read_secret(path: &Path) -> Result<Option<String>, LogError> {
+    let mut file = match File::open(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        file => file.map_err(LogError::io(&path))?,
+        file => file.map_err(LogError::io(path))?,
     };
-    let mode = file.metadata().map_err(LogError::io(&path))?.permissions().mode() & 0o777;
+    let mode = file.metadata().map_err(LogError::io(path))?.permissions().mode() & 0o777;
     if mode & 0o077 != 0 {
-        return Err(LogError::KeyExposed { path, mode });
+        return Err(LogError::KeyExposed { path: path.to_owned(), mode });
     }
     let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes).map_err(LogError::io(&path))?;
-    let key = SigningKey::parse_secret_text(&String::from_utf8_lossy(&bytes));
-    key.map(Some).map_err(|source| LogError::Key { path, source })
+    file.read_to_end(&mut bytes).map_err(LogError::io(path))?;
+    Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
 }
 
 fn open_secret(store: &Store, origin: Option<&str>) -> Result<SigningKey, LogError> {

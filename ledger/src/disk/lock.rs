@@ -1,51 +1,236 @@
-//! The lock: one server per folder, and the record of what this log last promised.
+//! The lock: one server for a log, and the record of what this log last promised.
 //!
-//! `lock/head` holds the last signed checkpoint note. It is replaced atomically, and only by a server that shows the
-//! note it replaces. It is kept apart from the rest so that an old copy of the folder beside a current lock (or the
-//! other way round) is noticed before a second root is signed for a size that has one.
+//! It stands in a folder of its own beside the log's, never inside: who restores an old copy of the log's folder does not
+//! restore what was promised since, and is told so before a second root is signed for a size that has one.
+//!
+//! `head` holds two slots of 4096 bytes. A slot is a number, u64, the length of a checkpoint note, u32, the note, and
+//! SHA-256 over these; numbers are big-endian. The slot with the higher number counts, and the other one is written over,
+//! so that a write that is cut short leaves what was promised before.
 
-use std::fs::{File, TryLockError};
-use std::path::Path;
+use std::fs::{File, OpenOptions, TryLockError};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use crate::disk::durable::{ensure_folder, read_optional, sync_folder};
-use crate::disk::store::Store;
+use sha2::{Digest, Sha256};
+
+use crate::disk::durable::{Files, ensure_folder, read_optional};
 use crate::error::LogError;
 
-/// The folder's lock, held as long as the value lives.
+const SLOT_BYTES: usize = 4096;
+const NOTE_AT: usize = 12;
+const DIGEST_BYTES: usize = 32;
+
+/// Where the lock of a log's folder is, unless said otherwise: beside it, with `.lock` after its name.
+pub fn beside(base: &Path) -> Result<PathBuf, LogError> {
+    let named = match base.file_name() {
+        Some(_) => base.to_owned(),
+        // Such as `.`: its name is what it is called where it stands.
+        None => base.canonicalize().map_err(LogError::io(base))?,
+    };
+    match named.file_name() {
+        Some(name) => Ok(named.with_file_name(format!("{}.lock", name.to_string_lossy()))),
+        None => Err(LogError::LockInside { path: named }),
+    }
+}
+
+/// Both folders, held as long as the value lives.
 pub struct FolderLock {
-    _file: File,
+    _held: [File; 2],
 }
 
 impl FolderLock {
-    /// Takes the lock of a log's folder, making the folder if need be.
-    pub fn take(base: &Path) -> Result<FolderLock, LogError> {
-        let folder = base.join("lock");
-        ensure_folder(&folder).map_err(LogError::io(&folder))?;
-        sync_folder(base).map_err(LogError::io(base))?;
-        let path = folder.join("server");
-        let file = File::options().create(true).append(true).open(&path).map_err(LogError::io(&path))?;
-        match file.try_lock() {
-            Ok(()) => Ok(FolderLock { _file: file }),
-            Err(TryLockError::WouldBlock) => Err(LogError::InUse { path: base.to_owned() }),
-            Err(TryLockError::Error(source)) => Err(LogError::Io { path, source }),
+    /// Takes the folders of a log and of its lock, making them if need be.
+    pub fn take(base: &Path, lock: &Path) -> Result<FolderLock, LogError> {
+        let inside = || LogError::LockInside { path: lock.to_owned() };
+        // By name, so that nothing is made in there, and then by what the names lead to.
+        let absolute = |folder: &Path| std::path::absolute(folder).map_err(LogError::io(folder));
+        if absolute(lock)?.starts_with(absolute(base)?) {
+            return Err(inside());
+        }
+        for folder in [base, lock] {
+            ensure_folder(folder).map_err(LogError::io(folder))?;
+        }
+        let real = |folder: &Path| folder.canonicalize().map_err(LogError::io(folder));
+        if real(lock)?.starts_with(real(base)?) {
+            return Err(inside());
+        }
+        Ok(FolderLock { _held: [hold(base)?, hold(lock)?] })
+    }
+}
+
+fn hold(folder: &Path) -> Result<File, LogError> {
+    lock_file(&folder.join("in-use"), folder)
+}
+
+/// Takes the lock that a file stands for, for whoever has the folder `base`; it lasts as long as the file is open.
+pub fn lock_file(path: &Path, base: &Path) -> Result<File, LogError> {
+    let file = File::options().create(true).append(true).open(path).map_err(LogError::io(path))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(LogError::InUse { path: base.to_owned() }),
+        Err(TryLockError::Error(source)) => Err(LogError::Io { path: path.to_owned(), source }),
+    }
+}
+
+/// The record of what was promised.
+pub struct Lock {
+    path: PathBuf,
+    files: Arc<Files>,
+}
+
+/// What is in a slot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Slot {
+    number: u64,
+    note: String,
+}
+
+impl Lock {
+    /// The record in a lock's folder.
+    pub fn new(folder: &Path, files: Arc<Files>) -> Lock {
+        Lock { path: folder.join("head"), files }
+    }
+
+    /// The record's file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The last signed checkpoint note, if the log has signed any.
+    pub fn read(&self) -> Result<Option<String>, LogError> {
+        let Some(bytes) = read_optional(&self.path).map_err(LogError::io(&self.path))? else {
+            return Ok(None);
+        };
+        match current(&bytes).map(|(_, slot)| slot.note).or_else(|| first_form(&bytes)) {
+            Some(note) => Ok(Some(note)),
+            None => Err(LogError::LockDamaged { path: self.path.clone() }),
         }
     }
-}
 
-/// The last signed checkpoint note, if the log has signed any.
-pub fn read_head(store: &Store) -> Result<Option<Vec<u8>>, LogError> {
-    let path = store.path("lock/head");
-    read_optional(&path).map_err(LogError::io(path))
-}
-
-/// Compare and swap: replaces the record by `new` if it is `old`.
-///
-/// An error other than [`LogError::LockChanged`] leaves open whether the record was replaced.
-pub fn replace_head(store: &Store, old: Option<&str>, new: &str) -> Result<(), LogError> {
-    let found = read_head(store)?;
-    if found.as_deref() != old.map(str::as_bytes) {
-        return Err(LogError::LockChanged);
+    /// Writes down again what is there. A write that had failed may stand in memory only, and look as if it were on disk.
+    pub fn renew(&self, note: &str) -> Result<(), LogError> {
+        self.replace(Some(note), note)
     }
-    let path = store.path("lock/head");
-    store.files.replace(&path, new.as_bytes()).map_err(LogError::io(path))
+
+    /// Compare and swap: replaces the record by `new` if it is `old`.
+    ///
+    /// An error other than [`LogError::LockChanged`] leaves open whether the record was replaced.
+    pub fn replace(&self, old: Option<&str>, new: &str) -> Result<(), LogError> {
+        assert!(NOTE_AT + new.len() + DIGEST_BYTES <= SLOT_BYTES, "ledger: a note of {} bytes", new.len());
+        let wrong = LogError::io(&self.path);
+        let found = read_optional(&self.path).map_err(LogError::io(&self.path))?;
+        let slot = found.as_deref().and_then(current);
+        let note = slot.as_ref().map(|(_, slot)| slot.note.clone());
+        let note = note.or_else(|| found.as_deref().and_then(first_form));
+        if note.as_deref() != old || (note.is_none() && found.is_some()) {
+            return Err(LogError::LockChanged);
+        }
+        let Some((at, slot)) = slot else {
+            let mut bytes = encode(&Slot { number: 1, note: new.to_owned() });
+            bytes.resize(2 * SLOT_BYTES, 0);
+            return self.files.replace(&self.path, &bytes).map_err(wrong);
+        };
+        let bytes = encode(&Slot { number: slot.number + 1, note: new.to_owned() });
+        let file = OpenOptions::new().write(true).open(&self.path).map_err(LogError::io(&self.path))?;
+        let other = if at == 0 { SLOT_BYTES as u64 } else { 0 };
+        let written = self.files.write_at(&file, &self.path, &bytes, other);
+        written.and_then(|()| self.files.sync(&file, &self.path)).map_err(wrong)
+    }
+}
+
+/// The slot that counts, and where it starts.
+fn current(bytes: &[u8]) -> Option<(usize, Slot)> {
+    let slots = [0, SLOT_BYTES].into_iter();
+    let slots = slots.filter_map(|at| Some((at, decode(bytes.get(at..at + SLOT_BYTES)?)?)));
+    slots.max_by_key(|(_, slot)| slot.number)
+}
+
+/// The note alone, as the first version wrote it.
+fn first_form(bytes: &[u8]) -> Option<String> {
+    let text = std::str::from_utf8(bytes).ok()?;
+    (text.contains("\n\n") && text.ends_with('\n')).then(|| text.to_owned())
+}
+
+fn encode(slot: &Slot) -> Vec<u8> {
+    let mut bytes = slot.number.to_be_bytes().to_vec();
+    bytes.extend_from_slice(&(slot.note.len() as u32).to_be_bytes());
+    bytes.extend_from_slice(slot.note.as_bytes());
+    let digest = Sha256::digest(&bytes);
+    bytes.extend_from_slice(&digest);
+    bytes.resize(SLOT_BYTES, 0);
+    bytes
+}
+
+fn decode(bytes: &[u8]) -> Option<Slot> {
+    let number = u64::from_be_bytes(bytes.get(..8)?.try_into().ok()?);
+    let length = u32::from_be_bytes(bytes.get(8..NOTE_AT)?.try_into().ok()?) as usize;
+    let end = NOTE_AT.checked_add(length)?;
+    let digest = bytes.get(end..end.checked_add(DIGEST_BYTES)?)?;
+    if Sha256::digest(&bytes[..end]).as_slice() != digest {
+        return None;
+    }
+    Some(Slot { number, note: String::from_utf8(bytes[NOTE_AT..end].to_vec()).ok()? })
+}
+
+/// Whether a lock of the first version stands inside a log's folder.
+pub fn inside(base: &Path) -> bool {
+    base.join("lock/head").symlink_metadata().is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lock(folder: &Path) -> Lock {
+        Lock::new(folder, Arc::default())
+    }
+
+    #[test]
+    fn the_record_is_replaced_by_whoever_shows_it_and_by_nobody_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let lock = lock(folder.path());
+        assert_eq!(lock.read().unwrap(), None);
+        assert!(matches!(lock.replace(Some("note 0\n"), "note 1\n"), Err(LogError::LockChanged)));
+        lock.replace(None, "note 1\n").unwrap();
+        assert!(matches!(lock.replace(None, "note 2\n"), Err(LogError::LockChanged)));
+        for number in 1..5 {
+            lock.replace(Some(&format!("note {number}\n")), &format!("note {}\n", number + 1)).unwrap();
+            assert_eq!(lock.read().unwrap(), Some(format!("note {}\n", number + 1)));
+        }
+        lock.renew("note 5\n").unwrap();
+        assert_eq!(lock.read().unwrap(), Some("note 5\n".to_owned()));
+    }
+
+    #[test]
+    fn a_write_that_is_cut_short_anywhere_leaves_what_was_promised_before() {
+        let folder = tempfile::tempdir().unwrap();
+        let lock = lock(folder.path());
+        lock.replace(None, "note 1\n").unwrap();
+        lock.replace(Some("note 1\n"), "note 2\n").unwrap();
+        let before = std::fs::read(lock.path()).unwrap();
+        lock.replace(Some("note 2\n"), "note 3\n").unwrap();
+        let after = std::fs::read(lock.path()).unwrap();
+        for at in 0..before.len() {
+            let torn = [&after[..at], &before[at..]].concat();
+            std::fs::write(lock.path(), &torn).unwrap();
+            let expected = if torn == after { "note 3\n" } else { "note 2\n" };
+            assert_eq!(lock.read().unwrap().as_deref(), Some(expected), "cut at {at}");
+        }
+    }
+
+    #[test]
+    fn a_record_of_the_first_version_is_read_and_one_of_no_version_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let lock = lock(folder.path());
+        let note = "example.com/log\n1\nroot\n\n\u{2014} signature\n";
+        std::fs::write(lock.path(), note).unwrap();
+        assert_eq!(lock.read().unwrap().as_deref(), Some(note));
+        lock.replace(Some(note), "note 2\n").unwrap();
+        assert_eq!(lock.read().unwrap().as_deref(), Some("note 2\n"));
+        for bytes in [&b""[..], b"something", &[0; 2 * SLOT_BYTES]] {
+            std::fs::write(lock.path(), bytes).unwrap();
+            assert!(matches!(lock.read(), Err(LogError::LockDamaged { .. })), "{} bytes", bytes.len());
+            assert!(matches!(lock.replace(None, "note\n"), Err(LogError::LockChanged)));
+        }
+    }
 }

@@ -2,8 +2,9 @@
 
 pub mod durable;
 pub mod store;
-pub mod stage;
+pub mod journal;
 pub mod lock;
+pub mod history;
+pub mod sync;
 pub mod folder;
 pub mod key;
-pub mod check;

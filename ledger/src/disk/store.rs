@@ -1,41 +1,93 @@
-//! The log's folder: tiles, checkpoints and the staging file.
+//! The log's folder.
 //!
 //! ```text
 //! tile/...            tiles and entry bundles, at their C2SP paths
-//! checkpoint          the latest published checkpoint note
-//! checkpoints/<size>  every published checkpoint note
-//! stage               the tiles of the last commit (see stage.rs)
+//! checkpoint          the checkpoint note that the files here bear out
+//! history/            published and cosigned checkpoints; see history.rs
+//! journal/            commits whose tiles are not on disk for certain; see journal.rs
 //! attachments/        see attachments.rs
-//! lock/               see lock.rs
-//! index.redb          derived; see index.rs
+//! index/              derived; see index.rs
 //! log.key, log.pub    the log's signing key and its public half; see key.rs
+//! in-use              held by the server
 //! ```
 //!
-//! Of a partial tile only the widest is kept: the narrower ones are its beginnings, and are served from it.
+//! The lock stands beside this folder; see lock.rs. While a server runs, its partial tiles are in memory, and here only
+//! as of the last sync. Of a partial tile only the widest is kept: the narrower ones are its beginnings.
 
+use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
+use tlog::edge::RightEdge;
 use tlog::entries::{decode_bundle, decode_bundle_of, push_entry};
 use tlog::hash::HASH_BYTES;
 use tlog::tile::{TILE_WIDTH, Tile, TileKind, TileSource, tile_in_tree};
 use tlog::tree::{LeafIndex, TreeSize};
 
-use crate::disk::durable::{Files, read_optional, sync_folders_up_to};
-use crate::disk::stage::{StageError, Staged};
+use crate::disk::durable::{Files, read_optional};
 use crate::error::LogError;
+
+/// Most full tiles of hashes that are kept in memory in one generation of two: 8 MiB.
+const CACHE_TILES_MAX: usize = 512;
+
+/// The partial tiles at the right edge of a tree.
+#[derive(Debug, Clone)]
+pub struct Edge {
+    /// Hashes of every level.
+    pub tree: RightEdge,
+    /// Entries of the last bundle, if it is not full.
+    pub entries: Vec<Arc<[u8]>>,
+}
+
+impl Edge {
+    /// The edge of the tree with no leaves.
+    pub fn empty() -> Edge {
+        Edge { tree: RightEdge::empty(), entries: Vec::new() }
+    }
+
+    /// The bytes of a partial tile, or of a narrower one at its place; none if it is not at the edge.
+    pub fn tile_bytes(&self, tile: Tile) -> Option<Vec<u8>> {
+        if tile.kind != TileKind::Entries {
+            return self.tree.tile_bytes(tile);
+        }
+        if tile.index != self.tree.size().0 / u64::from(TILE_WIDTH) {
+            return None;
+        }
+        Some(encode_bundle(self.entries.get(..usize::from(tile.width))?.iter().map(|entry| &**entry)))
+    }
+}
+
+/// The bytes of an entry bundle.
+pub fn encode_bundle<'a>(entries: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for entry in entries {
+        push_entry(&mut bytes, entry).expect("ledger: an admitted entry fits in a bundle");
+    }
+    bytes
+}
 
 /// The folder of one log.
 pub struct Store {
     base: PathBuf,
     /// The file operations of the log.
-    pub files: Files,
+    pub files: Arc<Files>,
+    edge: RwLock<Arc<Edge>>,
+    cache: Mutex<Cache>,
+}
+
+/// Full tiles of hashes, which never change: those used of late, and those used before these.
+#[derive(Default)]
+struct Cache {
+    young: HashMap<Tile, Vec<u8>>,
+    old: HashMap<Tile, Vec<u8>>,
 }
 
 impl Store {
     /// A log's folder.
     pub fn new(base: &Path, files: Files) -> Store {
-        Store { base: base.to_owned(), files }
+        let edge = RwLock::new(Arc::new(Edge::empty()));
+        Store { base: base.to_owned(), files: Arc::new(files), edge, cache: Mutex::default() }
     }
 
     /// The folder.
@@ -48,58 +100,19 @@ impl Store {
         self.base.join(name)
     }
 
-    /// Makes the folders that lead to a tile survive a crash, whoever made them.
-    pub fn sync_folders(&self, tile: Tile) -> Result<(), LogError> {
-        let path = self.path(&tile.path());
-        sync_folders_up_to(&self.base, &path).map_err(LogError::io(path))
+    /// The partial tiles of the published tree.
+    pub fn edge(&self) -> Arc<Edge> {
+        // A writer only ever swaps the pointer, so a poisoned lock still holds a good one.
+        self.edge.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Writes the staging file durably.
-    pub fn write_stage(&self, staged: &Staged) -> Result<(), LogError> {
-        let path = self.path("stage");
-        self.files.replace(&path, &staged.encode()).map_err(LogError::io(path))
+    /// Shows readers the partial tiles of a tree. Its full ones must be in the folder.
+    pub fn set_edge(&self, edge: Arc<Edge>) {
+        *self.edge.write().unwrap_or_else(PoisonError::into_inner) = edge;
     }
 
-    /// Reads the staging file.
-    pub fn read_stage(&self) -> Result<Staged, LogError> {
-        let path = self.path("stage");
-        let bytes = read_optional(&path).map_err(LogError::io(path))?.ok_or(StageError::Missing)?;
-        Ok(Staged::decode(&bytes)?)
-    }
-
-    /// Writes a tile durably.
-    pub fn write_tile(&self, tile: Tile, bytes: &[u8]) -> Result<(), LogError> {
-        let path = self.path(&tile.path());
-        self.files.replace(&path, bytes).map_err(LogError::io(path))
-    }
-
-    /// Removes partial tiles at the same place that are narrower than this one, which holds all of them.
-    pub fn remove_narrower(&self, tile: Tile) -> Result<(), LogError> {
-        for width in self.partial_widths(tile).map_err(LogError::io(self.path(&tile.path())))? {
-            if width < tile.width {
-                let path = self.path(&Tile { width, ..tile }.path());
-                self.files.remove(&path).map_err(LogError::io(path))?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Writes the checkpoint note of a size, and then as the latest.
-    pub fn write_checkpoint(&self, size: TreeSize, note: &str) -> Result<(), LogError> {
-        for path in [self.path(&format!("checkpoints/{size}")), self.path("checkpoint")] {
-            self.files.replace(&path, note.as_bytes()).map_err(LogError::io(path))?;
-        }
-        Ok(())
-    }
-
-    /// The checkpoint note published for a size, if there was one.
-    pub fn read_checkpoint(&self, size: TreeSize) -> Result<Option<Vec<u8>>, LogError> {
-        let path = self.path(&format!("checkpoints/{size}"));
-        read_optional(&path).map_err(LogError::io(path))
-    }
-
-    /// The latest published checkpoint note.
-    pub fn read_published(&self) -> Result<Option<Vec<u8>>, LogError> {
+    /// The checkpoint note that the files here bear out.
+    pub fn read_checkpoint(&self) -> Result<Option<Vec<u8>>, LogError> {
         let path = self.path("checkpoint");
         read_optional(&path).map_err(LogError::io(path))
     }
@@ -124,6 +137,25 @@ impl Store {
         Ok(Some(self.read_entries(tile)?.swap_remove((index.0 % u64::from(TILE_WIDTH)) as usize)))
     }
 
+    /// A full tile, if it is in the folder.
+    fn read_full(&self, tile: Tile) -> io::Result<Option<Vec<u8>>> {
+        let path = self.path(&tile.path());
+        if tile.kind == TileKind::Entries {
+            return read_optional(&path);
+        }
+        let cache = || self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(bytes) = cache().find(tile) {
+            return Ok(Some(bytes));
+        }
+        let bytes = read_optional(&path)?;
+        if let Some(bytes) =
+            bytes.as_ref().filter(|bytes| bytes.len() == usize::from(TILE_WIDTH) * HASH_BYTES)
+        {
+            cache().keep(tile, bytes.clone());
+        }
+        Ok(bytes)
+    }
+
     /// Widths of the partial tiles stored at a tile's place.
     fn partial_widths(&self, tile: Tile) -> io::Result<Vec<u16>> {
         let some_partial = self.path(&Tile { width: 1, ..tile }.path());
@@ -142,18 +174,41 @@ impl Store {
     }
 }
 
+impl Cache {
+    fn find(&mut self, tile: Tile) -> Option<Vec<u8>> {
+        if let Some(bytes) = self.young.get(&tile) {
+            return Some(bytes.clone());
+        }
+        let bytes = self.old.remove(&tile)?;
+        self.keep(tile, bytes.clone());
+        Some(bytes)
+    }
+
+    fn keep(&mut self, tile: Tile, bytes: Vec<u8>) {
+        if self.young.len() >= CACHE_TILES_MAX {
+            self.old = std::mem::take(&mut self.young);
+        }
+        self.young.insert(tile, bytes);
+    }
+}
+
 impl TileSource for Store {
     type Error = io::Error;
 
-    /// The tile as stored, or the beginning of a wider one at the same place.
+    /// The tile from memory if it is at the right edge, as stored, or the beginning of a wider one at the same place.
     fn read_tile(&self, tile: Tile) -> io::Result<Vec<u8>> {
         // A wider tile may replace a narrower one between looking and reading; then looking again finds it.
         for _ in 0..4 {
-            if let Some(bytes) = read_optional(&self.path(&tile.path()))? {
-                return Ok(bytes);
+            if !tile.is_full() {
+                if let Some(bytes) = self.edge().tile_bytes(tile) {
+                    return Ok(bytes);
+                }
+                if let Some(bytes) = read_optional(&self.path(&tile.path()))? {
+                    return Ok(bytes);
+                }
             }
-            if let Some(bytes) = read_optional(&self.path(&tile.full().path()))? {
-                return beginning(tile, &bytes);
+            if let Some(bytes) = self.read_full(tile.full())? {
+                return if tile.is_full() { Ok(bytes) } else { beginning(tile, &bytes) };
             }
             let wider = self.partial_widths(tile)?.into_iter().filter(|width| *width > tile.width).max();
             if let Some(width) = wider
@@ -174,9 +229,5 @@ fn beginning(tile: Tile, wider: &[u8]) -> io::Result<Vec<u8>> {
         return wider.get(..width * HASH_BYTES).map(<[u8]>::to_vec).ok_or_else(short);
     }
     let entries = decode_bundle(wider).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
-    let mut bytes = Vec::new();
-    for entry in entries.get(..width).ok_or_else(short)? {
-        push_entry(&mut bytes, entry).expect("ledger: an entry that was in a bundle fits in one");
-    }
-    Ok(bytes)
+    Ok(encode_bundle(entries.get(..width).ok_or_else(short)?.iter().copied()))
 }

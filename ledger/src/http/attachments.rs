@@ -5,6 +5,7 @@
 use std::io::Read as _;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use axum::body::Body;
 use axum::extract::{Path, State};
@@ -122,13 +123,15 @@ pub async fn upload(
     let body = LimitedBody::upload(body, &headers, &app.limits)?;
     let store = app.log.store.clone();
     let number = ARRIVING.fetch_add(1, Ordering::Relaxed);
-    let arriving = Arriving { path: store.path(&format!("attachments/incoming/{number}")) };
-    let (found, bytes) = receive(&arriving, body).await?;
+    let room = Room { space: app.space.clone(), bytes: 0, again: length_of(&path_of(&store, digest)) };
+    let mut arriving = Arriving { path: store.path(&format!("attachments/incoming/{number}")), room };
+    arriving.room.take(body.announced())?;
+    let (found, bytes) = receive(&mut arriving, body).await?;
     if found != digest {
         let detail = format!("the body's SHA-256 is {found}, expected {digest}");
         return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "digest mismatch", detail));
     }
-    let new = blocking(move || Ok(keep(&store, digest, &arriving)?)).await?;
+    let new = blocking(move || Ok(keep(&store, digest, arriving)?)).await?;
     let status = if new { StatusCode::CREATED } else { StatusCode::OK };
     let headers = [
         (header::CONTENT_TYPE, "application/json".to_owned()),
@@ -139,9 +142,82 @@ pub async fn upload(
     Ok((status, headers, format!("{body}\n")).into_response())
 }
 
+/// How much room attachments take, those that are arriving included.
+pub struct Space {
+    bytes_max: u64,
+    taken: AtomicU64,
+    /// Held while an attachment takes its place, so that what lay there before is counted once.
+    placing: Mutex<()>,
+}
+
+impl Space {
+    /// The room that the attachments of a log take.
+    pub fn of(store: &Store, bytes_max: u64) -> Result<Space, LogError> {
+        let mut taken = 0;
+        for folder in files_in(&store.path("attachments"))?.into_iter().filter(|path| path.is_dir()) {
+            taken += files_in(&folder)?.iter().map(|path| length_of(path)).sum::<u64>();
+        }
+        Ok(Space { bytes_max, taken: AtomicU64::new(taken), placing: Mutex::new(()) })
+    }
+
+    /// Bytes taken.
+    pub fn taken(&self) -> u64 {
+        self.taken.load(Ordering::Relaxed)
+    }
+}
+
+/// The room of one arriving attachment; given back unless it stays.
+struct Room {
+    space: Arc<Space>,
+    bytes: u64,
+    /// What lies at its place already, and would be replaced: this much may go beyond the limit for a while.
+    again: u64,
+}
+
+impl Room {
+    /// Takes room for `bytes` in all.
+    fn take(&mut self, bytes: u64) -> Result<(), Problem> {
+        let more = bytes.saturating_sub(self.bytes);
+        let most = self.space.bytes_max.saturating_add(self.again);
+        let fits = |taken: u64| taken.checked_add(more).filter(|taken| more == 0 || *taken <= most);
+        let taken = self.space.taken.try_update(Ordering::Relaxed, Ordering::Relaxed, fits);
+        let taken = match taken {
+            Ok(_) => {
+                self.bytes += more;
+                return Ok(());
+            }
+            Err(taken) => taken - self.bytes,
+        };
+        let detail = format!(
+            "attachments may take {} bytes in all on this server and take {taken}; expected at most {} bytes, found {bytes}",
+            self.space.bytes_max,
+            self.space.bytes_max.saturating_sub(taken),
+        );
+        Err(Problem::new(StatusCode::INSUFFICIENT_STORAGE, "no room", detail))
+    }
+
+    /// The attachment stays; what it replaced, `replaced` bytes, is gone.
+    fn keep(&mut self, replaced: u64) {
+        self.bytes = 0;
+        self.space.taken.fetch_sub(replaced, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.space.taken.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+/// How long a file is; nothing if there is none.
+pub fn length_of(path: &std::path::Path) -> u64 {
+    path.metadata().map_or(0, |found| found.len())
+}
+
 /// A file under `incoming`, removed when it is no longer arriving, whatever became of it.
 struct Arriving {
     path: PathBuf,
+    room: Room,
 }
 
 impl Drop for Arriving {
@@ -152,14 +228,16 @@ impl Drop for Arriving {
 }
 
 /// Writes the body to the file, durably, and returns its digest and length.
-async fn receive(arriving: &Arriving, mut body: LimitedBody) -> Result<(AttachmentDigest, u64), Problem> {
-    let wrong = |source| LogError::Io { path: arriving.path.clone(), source };
+async fn receive(arriving: &mut Arriving, mut body: LimitedBody) -> Result<(AttachmentDigest, u64), Problem> {
+    let path = arriving.path.clone();
+    let wrong = |source| LogError::Io { path: path.clone(), source };
     let mut file = tokio::fs::File::create_new(&arriving.path).await.map_err(wrong)?;
     let mut sha = Sha256::new();
     let mut bytes = 0;
     while let Some(piece) = body.next().await? {
         sha.update(&piece);
         bytes += piece.len() as u64;
+        arriving.room.take(bytes)?;
         file.write_all(&piece).await.map_err(wrong)?;
     }
     file.flush().await.map_err(wrong)?;
@@ -168,7 +246,7 @@ async fn receive(arriving: &Arriving, mut body: LimitedBody) -> Result<(Attachme
 }
 
 /// Moves an attachment to its place; whether it was not there before, whole.
-fn keep(store: &Store, digest: AttachmentDigest, arriving: &Arriving) -> Result<bool, LogError> {
+fn keep(store: &Store, digest: AttachmentDigest, mut arriving: Arriving) -> Result<bool, LogError> {
     let path = path_of(store, digest);
     if path.exists() {
         // What lies there may have been damaged since, and here is what it should be.
@@ -180,8 +258,14 @@ fn keep(store: &Store, digest: AttachmentDigest, arriving: &Arriving) -> Result<
     }
     let folder = path.parent().expect("ledger: an attachment lies in a folder");
     ensure_folder(folder).map_err(LogError::io(folder))?;
-    // Another upload of the same bytes may win; then the same bytes are replaced by themselves.
-    std::fs::rename(&arriving.path, &path).map_err(LogError::io(&path))?;
+    let space = arriving.room.space.clone();
+    {
+        // Another upload of the same bytes may win; then the same bytes are replaced by themselves.
+        let _placing = space.placing.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let replaced = length_of(&path);
+        std::fs::rename(&arriving.path, &path).map_err(LogError::io(&path))?;
+        arriving.room.keep(replaced);
+    }
     sync_folder(folder).map_err(LogError::io(folder))?;
     Ok(true)
 }

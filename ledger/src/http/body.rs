@@ -17,6 +17,7 @@ pub struct LimitedBody {
     body: Body,
     bytes_max: u64,
     bytes_read: u64,
+    announced: Option<u64>,
     pause: Duration,
     pace: Pace,
 }
@@ -43,9 +44,19 @@ impl Pace {
 impl LimitedBody {
     /// The body of a statement.
     pub fn entry(body: Body, headers: &HeaderMap, limits: &Limits) -> Result<LimitedBody, Problem> {
+        LimitedBody::short(body, headers, STATEMENT_BYTES_MAX, limits)
+    }
+
+    /// The body of another short request.
+    pub fn short(
+        body: Body,
+        headers: &HeaderMap,
+        bytes_max: usize,
+        limits: &Limits,
+    ) -> Result<LimitedBody, Problem> {
         let timeout = Duration::from_millis(limits.entry_timeout_ms);
         let pace = Pace { started: Instant::now(), timeout, rate: None };
-        LimitedBody::new(body, headers, STATEMENT_BYTES_MAX as u64, pace, limits)
+        LimitedBody::new(body, headers, bytes_max as u64, pace, limits)
     }
 
     /// The body of an attachment.
@@ -65,13 +76,18 @@ impl LimitedBody {
         pace: Pace,
         limits: &Limits,
     ) -> Result<LimitedBody, Problem> {
-        let announced =
+        let announced: Option<u64> =
             headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
-        if announced.is_some_and(|announced: u64| announced > bytes_max) {
+        if announced.is_some_and(|announced| announced > bytes_max) {
             return Err(too_large(bytes_max));
         }
         let pause = Duration::from_millis(limits.body_pause_ms);
-        Ok(LimitedBody { body, bytes_max, bytes_read: 0, pause, pace })
+        Ok(LimitedBody { body, bytes_max, bytes_read: 0, announced, pause, pace })
+    }
+
+    /// How long it will be, as far as that is known.
+    pub fn announced(&self) -> u64 {
+        self.announced.unwrap_or(0)
     }
 
     /// The next piece; none at the end.

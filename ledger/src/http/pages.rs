@@ -174,7 +174,7 @@ fn read_statement(log: &Log, index: u64) -> Result<Option<Statement>, LogError> 
 /// Of the attachments that a statement names, those that are here.
 fn held_attachments(log: &Log, statement: &Statement) -> BTreeSet<AttachmentDigest> {
     let names = match &statement.payload {
-        Payload::Run(_) => Vec::new(),
+        Payload::Run(_) | Payload::Register(_) => Vec::new(),
         Payload::Prediction(prediction) => prediction.open.iter().map(|open| open.body).collect(),
         Payload::Opening(opening) => vec![opening.open.body],
         Payload::Receipt(receipt) => vec![receipt.body],

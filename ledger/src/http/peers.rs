@@ -1,20 +1,34 @@
-//! How many connections each peer address has, so that no single one takes them all.
+//! Whom an address stands for, and how many connections each peer has, so that no single one takes them all.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard};
 
+/// Whom an address stands for: one host commonly has a whole IPv6 /64 to itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Peer(IpAddr);
+
+impl Peer {
+    /// Whom an address stands for.
+    pub fn of(address: IpAddr) -> Peer {
+        Peer(match address.to_canonical() {
+            IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),
+            address => address,
+        })
+    }
+}
+
 /// Connections by peer.
 #[derive(Debug, Clone)]
 pub struct Peers {
     connections_max: usize,
-    counts: Arc<Mutex<HashMap<IpAddr, usize>>>,
+    counts: Arc<Mutex<HashMap<Peer, usize>>>,
 }
 
 /// One connection's place, given back when dropped.
 #[derive(Debug)]
 pub struct Place {
-    peer: IpAddr,
+    peer: Peer,
     peers: Peers,
 }
 
@@ -26,7 +40,7 @@ impl Peers {
 
     /// A place for a connection of this peer; none if it has as many as it may.
     pub fn enter(&self, address: IpAddr) -> Option<Place> {
-        let peer = peer_of(address);
+        let peer = Peer::of(address);
         let mut counts = self.counts();
         // Only peers that have a connection are kept, so there are no more of them than connections.
         let count = counts.get(&peer).copied().unwrap_or(0);
@@ -37,7 +51,7 @@ impl Peers {
         Some(Place { peer, peers: self.clone() })
     }
 
-    fn counts(&self) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
+    fn counts(&self) -> MutexGuard<'_, HashMap<Peer, usize>> {
         // Nothing between taking and releasing it can leave a count half changed.
         self.counts.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
@@ -52,14 +66,6 @@ impl Drop for Place {
                 counts.remove(&self.peer);
             }
         }
-    }
-}
-
-/// Whom an address stands for: one host commonly has a whole IPv6 /64 to itself.
-fn peer_of(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),
-        address => address,
     }
 }
 

@@ -1,10 +1,13 @@
-//! Errors as they are answered: `application/problem+json` (RFC 9457) with title, detail and status, never cached.
+//! Errors as they are answered, with title, detail and status, never cached: `application/problem+json` (RFC 9457), or,
+//! to whoever asks for CBOR, `application/concise-problem-details+cbor` (RFC 9290).
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use schemas::cbor::{self, Value};
 use serde_json::json;
 
 use crate::error::LogError;
+use crate::http::accept::PROBLEM_CBOR;
 use crate::order::admission::Refusal;
 use crate::order::sequencer::SubmitError;
 
@@ -12,7 +15,7 @@ use crate::order::sequencer::SubmitError;
 const RETRY_AFTER_S: u64 = 1;
 
 /// An error answer.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Problem {
     /// HTTP status.
     pub status: StatusCode,
@@ -38,6 +41,15 @@ impl Problem {
     /// The request is malformed.
     pub fn bad_request(detail: impl Into<String>) -> Problem {
         Problem::new(StatusCode::BAD_REQUEST, "bad request", detail)
+    }
+
+    /// Somebody asks for more than they may; after `wait` it will do.
+    pub fn too_many(limit: String, wait: std::time::Duration) -> Problem {
+        // Rounded up: whoever waits as told is not refused again for coming a moment early.
+        let seconds = wait.as_millis().div_ceil(1000).max(1) as u64;
+        let detail = format!("{limit}; ask again in {seconds} s");
+        let problem = Problem::new(StatusCode::TOO_MANY_REQUESTS, "too many requests", detail);
+        Problem { retry_after_s: Some(seconds), ..problem }
     }
 
     /// The server cannot take it just now.
@@ -66,7 +78,13 @@ impl From<SubmitError> for Problem {
         match error {
             SubmitError::PoolFull => Problem::busy("too many submissions are waiting; submit again"),
             SubmitError::Refused(refusal) => refusal.into(),
-            SubmitError::NotStored => Problem::busy("the entry could not be stored; submit it again"),
+            SubmitError::NotStored(error) => {
+                let why = match error.as_deref() {
+                    Some(LogError::Io { source, .. }) => format!(": {}", source.kind()),
+                    _ => String::new(),
+                };
+                Problem::busy(format!("the entry could not be stored{why}; submit it again"))
+            }
             SubmitError::Stopping => Problem::busy(
                 "the server is stopping; submit again, an entry that is in the log is not added twice",
             ),
@@ -79,6 +97,7 @@ impl From<Refusal> for Problem {
         let detail = refusal.to_string();
         match refusal {
             Refusal::NotAStatement(_) => Problem::new(StatusCode::BAD_REQUEST, "not a statement", detail),
+            Refusal::Register => Problem::new(StatusCode::FORBIDDEN, "not yours to sign", detail),
             Refusal::UnknownRun { .. } => Problem::new(StatusCode::CONFLICT, "unknown run", detail),
             Refusal::AlreadyPredicted { .. } => {
                 Problem::new(StatusCode::CONFLICT, "already predicted", detail)
@@ -88,15 +107,35 @@ impl From<Refusal> for Problem {
     }
 }
 
-impl IntoResponse for Problem {
-    fn into_response(self) -> Response {
-        let body = json!({ "title": self.title, "detail": self.detail, "status": self.status.as_u16() });
-        let headers = [(header::CONTENT_TYPE, PROBLEM_JSON), (header::CACHE_CONTROL, "no-store")];
-        let mut response = (self.status, headers, format!("{body}\n")).into_response();
+impl Problem {
+    /// The answer for whoever asks for CBOR.
+    pub fn into_cbor(self) -> Response {
+        // Keys of RFC 9290: -1 title, -2 detail, -4 response code.
+        let body = cbor::encode(&Value::Map(vec![
+            (Value::Nint(0), Value::text(self.title)),
+            (Value::Nint(1), Value::text(self.detail.as_str())),
+            (Value::Nint(3), Value::Uint(self.status.as_u16().into())),
+        ]));
+        self.answer(PROBLEM_CBOR, body)
+    }
+
+    /// The answer in one form. The problem itself goes along: it may still be told in the other, and is counted.
+    fn answer(self, content_type: &'static str, body: Vec<u8>) -> Response {
+        let headers = [(header::CONTENT_TYPE, content_type), (header::CACHE_CONTROL, "no-store")];
+        let mut response = (self.status, headers, body).into_response();
         if let Some(seconds) = self.retry_after_s {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
+        response.extensions_mut().insert(self);
         response
+    }
+}
+
+impl IntoResponse for Problem {
+    /// As JSON, unless somebody who knows that CBOR is asked for makes it that.
+    fn into_response(self) -> Response {
+        let body = json!({ "title": self.title, "detail": self.detail, "status": self.status.as_u16() });
+        self.answer(PROBLEM_JSON, format!("{body}\n").into_bytes())
     }
 }
 

@@ -9,7 +9,10 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use axum::Router;
+use hyper::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use thiserror::Error;
@@ -23,22 +26,34 @@ use tokio::time::{sleep, timeout};
 use crate::disk::durable::Files;
 use crate::error::LogError;
 use crate::http::app::{App, Limits, router};
-use crate::http::attachments::clear_incoming;
-use crate::http::peers::{Peers, Place};
+use crate::http::attachments::{Space, clear_incoming};
+use crate::http::buckets::{Buckets, Rate};
+use crate::http::peers::{Peer, Peers, Place};
 use crate::http::progress::Progress;
+use crate::http::submitters::{Rules, Submitters};
 use crate::log::{OpenLog, open_log};
+use crate::order::verifiers::Verifiers;
+use crate::witness::error::WitnessError;
+use crate::witness::plan::{Plan, PlanError};
+use crate::witness::quorum;
 
 /// How a server is started.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Options {
     /// The log's folder; made if it is not there.
     pub data: PathBuf,
+    /// The folder of its lock; none for the one beside the log's folder.
+    pub lock: Option<PathBuf>,
     /// Where to listen; port 0 takes any free port.
     pub listen: SocketAddr,
     /// The log's identity line; for an existing log it must be the one it has.
     pub origin: Option<String>,
     /// Limits on peers.
     pub limits: Limits,
+    /// Who may submit, and how much.
+    pub rules: Rules,
+    /// The witnesses to ask, if any.
+    pub witnesses: Option<Plan>,
 }
 
 /// Why a server could not be started or had to stop.
@@ -47,6 +62,12 @@ pub enum ServeError {
     /// The log is not in order.
     #[error(transparent)]
     Log(#[from] LogError),
+    /// The policy is not one by which this log can ask witnesses.
+    #[error("witness policy: {0}")]
+    Plan(#[from] PlanError),
+    /// The witness is not in order.
+    #[error(transparent)]
+    Witness(#[from] WitnessError),
     /// The address cannot be listened on.
     #[error("cannot listen on {address}: {source}")]
     Listen {
@@ -55,6 +76,11 @@ pub enum ServeError {
         /// What the system said.
         source: io::Error,
     },
+    /// A mistake in the sequencer. What it acknowledged is on disk.
+    #[error(
+        "the sequencer stopped by a panic, told above; the next start goes on from what was acknowledged"
+    )]
+    SequencerPanicked,
     /// No threads.
     #[error("cannot start threads: {0}")]
     Threads(#[source] io::Error),
@@ -69,10 +95,37 @@ pub struct Running {
     runtime: Runtime,
 }
 
+/// Tells everybody to stop when it is dropped, by a panic too.
+struct StopOnDrop(watch::Sender<bool>);
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        self.0.send_replace(true);
+    }
+}
+
 /// Signals to stop, caught since [`Running::catch_signals`].
 pub struct Signals {
     terminate: Signal,
     interrupt: Signal,
+}
+
+impl Signals {
+    /// Catches SIGTERM and SIGINT from now on.
+    pub(crate) fn catch(runtime: &Runtime) -> Result<Signals, ServeError> {
+        let _within = runtime.enter();
+        let terminate = signal(SignalKind::terminate()).map_err(ServeError::Threads)?;
+        let interrupt = signal(SignalKind::interrupt()).map_err(ServeError::Threads)?;
+        Ok(Signals { terminate, interrupt })
+    }
+
+    /// Waits for the first of them.
+    pub(crate) async fn arrive(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => tracing::info!("stopping on SIGTERM"),
+            _ = self.interrupt.recv() => tracing::info!("stopping on SIGINT"),
+        }
+    }
 }
 
 /// Opens the log and starts serving it on threads of its own.
@@ -85,28 +138,50 @@ pub fn start(options: Options) -> Result<Running, ServeError> {
     let listener = runtime.block_on(TcpListener::bind(options.listen)).map_err(wrong)?;
     let address = listener.local_addr().map_err(wrong)?;
     let OpenLog { log, pool, sequencer, lock } =
-        open_log(&options.data, options.origin.as_deref(), Files::default())?;
+        open_log(&options.data, options.lock.as_deref(), options.origin.as_deref(), Files::default())?;
     clear_incoming(&log.store)?;
+    let space = Arc::new(Space::of(&log.store, options.limits.attachments_bytes_max)?);
+    if let Some(plan) = &options.witnesses {
+        plan.check_log(&log.verifier)?;
+    }
     let verifier_key = log.verifier.to_string();
+
+    let size = log.published.latest().head.size.0;
+    tracing::info!(origin = log.origin(), size, %address, "serving");
 
     let (stop, stopping) = watch::channel(false);
     let failed = stop.clone();
     let thread = std::thread::Builder::new().name("sequencer".to_owned());
     let sequencer = thread.spawn(move || {
+        // Without a sequencer there is nothing to accept submissions for, however it ended.
+        let _stop = StopOnDrop(failed);
         let result = sequencer.run();
         if let Err(error) = &result {
             tracing::error!("the sequencer has stopped: {error}");
         }
-        // Without a sequencer there is nothing to accept submissions for.
-        failed.send_replace(true);
         drop(lock);
         result
     });
-    let uploads = Arc::new(Semaphore::new(options.limits.uploads_max));
-    let app = App { log, pool, limits: options.limits, uploads };
-    runtime.spawn(accept(listener, router(app), options.limits, stopping));
+    let limits = options.limits;
+    let uploads = Arc::new(Semaphore::new(limits.uploads_max));
+    let submitters = Arc::new(Submitters::new(options.rules));
+    let requests = requests_of(limits);
+    let verifiers = Verifiers::start().map_err(ServeError::Threads)?;
+    let witnesses = options.witnesses.as_ref().map(|plan| plan.counters.clone());
+    if let Some(plan) = options.witnesses {
+        runtime.spawn(quorum::run(plan, log.clone(), stopping.clone()));
+    }
+    let app = App { log, verifiers, pool, limits, uploads, space, submitters, requests, witnesses };
+    runtime.spawn(accept(listener, router(app), limits, stopping));
     let sequencer = sequencer.map_err(ServeError::Threads)?;
     Ok(Running { address, verifier_key, stop, sequencer, runtime })
+}
+
+/// Requests of each peer, if they are limited.
+fn requests_of(limits: Limits) -> Option<Arc<Buckets<Peer>>> {
+    let amount = limits.requests_per_peer_per_s;
+    let rate = Rate { amount, period: Duration::from_secs(1), burst: amount.saturating_mul(10) };
+    (amount > 0).then(|| Arc::new(Buckets::new(rate)))
 }
 
 impl Running {
@@ -129,10 +204,7 @@ impl Running {
     /// Catches SIGTERM and SIGINT from now on, for [`Running::run_until_signal`]. Whoever learns the address may send
     /// one at once, so call this before telling anybody.
     pub fn catch_signals(&self) -> Result<Signals, ServeError> {
-        let _within = self.runtime.enter();
-        let terminate = signal(SignalKind::terminate()).map_err(ServeError::Threads)?;
-        let interrupt = signal(SignalKind::interrupt()).map_err(ServeError::Threads)?;
-        Ok(Signals { terminate, interrupt })
+        Signals::catch(&self.runtime)
     }
 
     /// Waits until the server is told to stop by a signal, or has to, and then stops.
@@ -140,8 +212,7 @@ impl Running {
         let mut stopping = self.stop.subscribe();
         self.runtime.block_on(async {
             tokio::select! {
-                _ = signals.terminate.recv() => tracing::info!("stopping on SIGTERM"),
-                _ = signals.interrupt.recv() => tracing::info!("stopping on SIGINT"),
+                () = signals.arrive() => {}
                 () = told_to_stop(&mut stopping) => {}
             }
         });
@@ -150,13 +221,19 @@ impl Running {
 
     fn ended(self) -> Result<(), ServeError> {
         // The accept task ends first; with it goes the last way into the pool, and so the sequencer ends.
-        let result = self.sequencer.join().expect("ledger: the sequencer does not panic");
+        let result = self.sequencer.join();
         self.runtime.shutdown_timeout(Duration::from_secs(1));
-        Ok(result?)
+        Ok(result.map_err(|_| ServeError::SequencerPanicked)??)
     }
 }
 
-async fn accept(listener: TcpListener, router: Router, limits: Limits, stopping: watch::Receiver<bool>) {
+/// Serves a router until told to stop, and then until requests under way are finished.
+pub(crate) async fn accept(
+    listener: TcpListener,
+    router: Router,
+    limits: Limits,
+    stopping: watch::Receiver<bool>,
+) {
     let mut stopped = stopping.clone();
     let mut connections = JoinSet::new();
     let peers = Peers::new(limits.connections_per_peer_max);
@@ -169,7 +246,9 @@ async fn accept(listener: TcpListener, router: Router, limits: Limits, stopping:
                 Ok((stream, peer)) => {
                     // Without a place the stream is dropped, which closes it.
                     if let Some(place) = peers.enter(peer.ip()) {
-                        connections.spawn(connection(stream, place, router.clone(), limits, stopping.clone()));
+                        let peer = Peer::of(peer.ip());
+                        let served = connection(stream, peer, place, router.clone(), limits, stopping.clone());
+                        connections.spawn(served);
                     }
                 }
                 // Such as too many open files: it passes, and spinning would not help it to.
@@ -191,13 +270,20 @@ async fn accept(listener: TcpListener, router: Router, limits: Limits, stopping:
 
 async fn connection(
     stream: TcpStream,
+    peer: Peer,
     _place: Place,
     router: Router,
     limits: Limits,
     mut stopping: watch::Receiver<bool>,
 ) {
+    // An answer is written at once: held back for the peer's confirmation, a long one's end would come 40 ms later.
+    let _ = stream.set_nodelay(true);
     let stream = Progress::new(stream, Duration::from_millis(limits.write_pause_ms));
-    let service = TowerToHyperService::new(router);
+    let routes = TowerToHyperService::new(router);
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(peer);
+        routes.call(request)
+    });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(Duration::from_millis(limits.head_timeout_ms))
@@ -213,7 +299,7 @@ async fn connection(
     let _ = timeout(Duration::from_millis(limits.stop_timeout_ms), connection).await;
 }
 
-async fn told_to_stop(stopping: &mut watch::Receiver<bool>) {
+pub(crate) async fn told_to_stop(stopping: &mut watch::Receiver<bool>) {
     // An error says that the sender is gone, and with it whoever wanted the server to run.
     let _ = stopping.wait_for(|stop| *stop).await;
 }

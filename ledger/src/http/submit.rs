@@ -4,15 +4,21 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use schemas::statement::Statement;
+use tlog::proof::InclusionProof;
 use tlog::tree::LeafIndex;
 
+use crate::http::accept::{COSE, asks_for_cose};
 use crate::http::app::App;
 use crate::http::body::LimitedBody;
+use crate::http::entry::location;
 use crate::http::problem::Problem;
-use crate::http::read::{TEXT, blocking, prove};
-use crate::order::admission;
-
-const COSE: &str = "application/cose";
+use crate::http::proof::{prove, receipt, tlog_proof};
+use crate::http::read::{TEXT, answer, blocking};
+use crate::http::submitters::Counted;
+use crate::log::Log;
+use crate::order::commit::SignedHead;
+use crate::order::sequencer::Sequenced;
 
 /// Answers 201 with the proof of a new entry, or 200 with a proof of the same bytes at the place they already have.
 pub async fn entry(State(app): State<App>, headers: HeaderMap, body: Body) -> Result<Response, Problem> {
@@ -23,20 +29,51 @@ pub async fn entry(State(app): State<App>, headers: HeaderMap, body: Body) -> Re
         return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported media type", detail));
     }
     let bytes = LimitedBody::entry(body, &headers, &app.limits)?.all().await?;
-    let (bytes, statement) = blocking(move || {
-        let statement = admission::open(&bytes)?;
-        Ok((bytes, statement))
-    })
-    .await?;
+    let (bytes, statement) = app.verifiers.open(bytes).await?;
     let digest = statement.digest;
-    let sequenced = app.pool.submit(bytes, statement).await?;
+    let counted = count(&app, &statement, bytes.len() as u64).await?;
+    let sequenced = app.pool.submit(bytes, statement).await;
+    // A client that goes away here has its entry counted all the same: it may well get its place.
+    if let Some(counted) = counted
+        && !matches!(sequenced, Ok(Sequenced { repeated: false, .. }))
+    {
+        app.submitters.give_back(counted);
+    }
+    let sequenced = sequenced?;
     let log = app.log.clone();
-    let proof = blocking(move || prove(&log, LeafIndex(sequenced.index), &log.published.latest())).await?;
+    let index = LeafIndex(sequenced.index);
+    let cose = asks_for_cose(&headers);
+    let answer = move |log: &Log, inclusion: InclusionProof, signed: &SignedHead| match cose {
+        true => Ok(answer(COSE, "no-store", receipt(log, digest, index, inclusion, signed)?)),
+        false => Ok(answer(TEXT, "no-store", tlog_proof(index, inclusion, signed))),
+    };
+    let mut response = match sequenced.committed {
+        // What was just added is proven from memory.
+        Some(committed) => {
+            let inclusion = committed.prove(index).expect("ledger: a commit proves its own entries");
+            answer(&log, inclusion, &committed.signed)?
+        }
+        None => {
+            blocking(move || {
+                let signed = log.published.latest();
+                answer(&log, prove(&log, index, &signed)?, &signed)
+            })
+            .await?
+        }
+    };
+    response.headers_mut().insert(header::LOCATION, location(digest));
     let status = if sequenced.repeated { StatusCode::OK } else { StatusCode::CREATED };
-    let headers = [
-        (header::CONTENT_TYPE, TEXT.to_owned()),
-        (header::CACHE_CONTROL, "no-store".to_owned()),
-        (header::LOCATION, format!("/entries/{digest}")),
-    ];
-    Ok((status, headers, proof).into_response())
+    Ok((status, response).into_response())
+}
+
+/// Counts a submission, if there are rules. Bytes that are in the log already go through: a repetition is no error.
+async fn count(app: &App, statement: &Statement, bytes: u64) -> Result<Option<Counted>, Problem> {
+    if !app.submitters.has_rules() {
+        return Ok(None);
+    }
+    let (log, digest) = (app.log.clone(), statement.digest);
+    if blocking(move || Ok(log.index.find(digest)?)).await?.is_some() {
+        return Ok(None);
+    }
+    app.submitters.count(statement.signer, bytes).map(Some)
 }

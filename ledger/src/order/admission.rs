@@ -5,6 +5,7 @@
 //! 3. A predictor has at most one prediction for any step of a run.
 //! 4. A signer has at most one opening of a prediction: else it could open early for a few and show a later opening as
 //!    the first.
+//! 5. Nobody submits a register: the log makes them ([`crate::order::registers`]).
 //!
 //! The server orders; it judges nothing else. In particular it does not ask who may sign what, whether attachments
 //! are there, or whether a prediction, receipt or verdict is right: those are questions for whoever reads the log.
@@ -31,6 +32,11 @@ pub enum Refusal {
         /// What kind of statement it is.
         kind: &'static str,
     },
+    /// A register that is not in the log: it makes its own.
+    #[error(
+        "registers are made by the log itself, after an opening or a verdict of a run; expected another kind"
+    )]
+    Register,
     /// Its signer has already predicted one of these steps, otherwise.
     #[error(
         "steps {steps} of this run are already predicted by this key: entry {index} predicts steps {predicted}"
@@ -60,9 +66,12 @@ pub fn open(bytes: &[u8]) -> Result<Statement, Refusal> {
     Ok(Statement::open(bytes)?)
 }
 
-/// Rules 2 to 4, against all entries before this one. The outer error is the index's, the inner one the refusal.
-pub fn admit(statement: &Statement, index: &Change) -> Result<Result<(), Refusal>, LogError> {
+/// Rules 2 to 5, against all entries before this one. The outer error is the index's, the inner one the refusal.
+pub fn admit(statement: &Statement, index: &Change<'_>) -> Result<Result<(), Refusal>, LogError> {
     let run = statement.payload.run();
+    if matches!(statement.payload, Payload::Register(_)) {
+        return Ok(Err(Refusal::Register));
+    }
     if !matches!(statement.payload, Payload::Run(_)) && index.find_run(run)?.is_none() {
         return Ok(Err(Refusal::UnknownRun { run, kind: statement.payload.stem() }));
     }

@@ -1,24 +1,30 @@
 //! The commit order: how entries become part of the log, and what a crash costs at each moment.
 
 use std::sync::Arc;
+use std::thread::JoinHandle;
 
+use schemas::register::Register;
+use schemas::statement::Statement;
 use tlog::checkpoint::Checkpoint;
-use tlog::edge::RightEdge;
-use tlog::entries::{decode_bundle_of, push_entry};
-use tlog::hash::{EMPTY_ROOT, Hash, leaf_hash};
+use tlog::edge::{NotAtTheEdge, RightEdge};
+use tlog::hash::{Hash, leaf_hash};
 use tlog::note::{SigningKey, Verifier as _};
-use tlog::tile::{TILE_WIDTH, Tile, TileKind, TileReader, TileSource as _, decode_hashes, new_tiles};
-use tlog::tree::{TreeHead, TreeSize, root_hash};
+use tlog::proof::{InclusionProof, ProveError, prove_inclusion};
+use tlog::tile::{TILE_WIDTH, Tile, TileKind, TileReader, TileSource};
+use tlog::tree::{LeafIndex, TreeHead, TreeSize, root_hash};
 
-use crate::disk::check::check_tiles;
-use crate::disk::folder::check_lock;
-use crate::disk::lock::{read_head, replace_head};
-use crate::disk::stage::{Overlay, Staged};
-use crate::disk::store::Store;
+use crate::disk::history::History;
+use crate::disk::journal::{Journal, Record};
+use crate::disk::lock::Lock;
+use crate::disk::store::{Edge, Store, encode_bundle};
+use crate::disk::sync::{FileDigest, Unsynced, digest_of};
 use crate::error::LogError;
+use crate::order::registers::sign;
 
-/// Most entries in one commit: they touch at most two entry bundles.
-pub const COMMIT_ENTRIES_MAX: usize = TILE_WIDTH as usize;
+/// Most entries in one commit.
+pub const COMMIT_ENTRIES_MAX: usize = 1024;
+/// Most bytes in one commit, more or less: a group takes no further entry when it has as many.
+pub const COMMIT_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// A tree head and the note that signs it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,12 +35,27 @@ pub struct SignedHead {
     pub note: String,
 }
 
+/// What a commit has added: enough to prove its entries without reading anything.
+#[derive(Debug)]
+pub struct Committed {
+    /// The published checkpoint that covers them.
+    pub signed: Arc<SignedHead>,
+    grown: RightEdge,
+}
+
+impl Committed {
+    /// The proof of an entry of this commit under its checkpoint.
+    pub fn prove(&self, index: LeafIndex) -> Result<InclusionProof, ProveError<NotAtTheEdge>> {
+        prove_inclusion(index, self.signed.head.size, &self.grown)
+    }
+}
+
 /// What a failed commit means.
 #[derive(Debug)]
 pub enum CommitError {
     /// Nothing was promised: these entries are not in the log, and the next commit may go ahead.
     NotCommitted(LogError),
-    /// It is not known whether the new tree was promised. The server must stop; the next start finds out.
+    /// It is not known what is on disk. The server must stop; the next start finds out.
     Unknown(LogError),
 }
 
@@ -48,207 +69,217 @@ impl From<CommitError> for LogError {
 
 /// The only writer of a log.
 pub struct Committer {
-    store: Arc<Store>,
-    key: Arc<SigningKey>,
+    pub(super) store: Arc<Store>,
+    pub(super) key: Arc<SigningKey>,
+    pub(super) lock: Lock,
+    pub(super) journal: Journal,
+    pub(super) history: History,
     /// What was last promised; none before the first commit.
-    signed: Option<SignedHead>,
-    edge: RightEdge,
+    pub(super) signed: Option<Arc<SignedHead>>,
+    /// The partial tiles of that tree.
+    pub(super) edge: Arc<Edge>,
+    /// Size of the last sync that was started.
+    pub(super) synced: TreeSize,
+    /// Full tiles written since then.
+    pub(super) written: Vec<(Tile, FileDigest)>,
+    /// The sync that is under way.
+    pub(super) syncing: Option<JoinHandle<Result<(), LogError>>>,
 }
 
 impl Committer {
-    /// Opens the log: repairs what a crash left, and refuses a folder that does not bear out what was promised.
-    ///
-    /// Every entry of the log is hashed again and shown to `visit`.
-    pub fn recover(
-        store: Arc<Store>,
-        key: Arc<SigningKey>,
-        visit: impl FnMut(u64, &[u8]) -> Result<(), LogError>,
-    ) -> Result<Committer, LogError> {
-        let Some(note) = read_head(&store)? else {
-            // Nothing was ever promised, so a staging file is of no account; but tiles without a lock are a log
-            // whose promises we cannot know.
-            check_lock(store.base())?;
-            return Ok(Committer { store, key, signed: None, edge: RightEdge::empty() });
-        };
-        let promised = open_note(&store, &key, &note, "lock/head")?;
-        let published = match store.read_published()? {
-            Some(note) => Some(open_note(&store, &key, &note, "checkpoint")?),
-            None => None,
-        };
-        if published.as_ref() != Some(&promised) {
-            finish_commit(&store, &promised, published.as_ref())?;
-        }
-        let size = promised.head.size;
-        let found = check_tiles(&store, size, visit)?;
-        if found != promised.head {
-            return Err(LogError::RootMismatch { size, expected: promised.head.root, found: found.root });
-        }
-        let edge = RightEdge::read(size, store.as_ref())?;
-        assert_eq!(edge.head(), promised.head, "ledger: the right edge of checked tiles");
-        Ok(Committer { store, key, signed: Some(promised), edge })
-    }
-
     /// What was last promised; none before the first commit.
-    pub fn signed(&self) -> Option<&SignedHead> {
+    pub fn signed(&self) -> Option<&Arc<SignedHead>> {
         self.signed.as_ref()
     }
 
     /// Size of the log.
     pub fn size(&self) -> TreeSize {
-        self.edge.size()
+        self.edge.tree.size()
+    }
+
+    /// A register, signed, as the entry that it becomes.
+    pub fn register(&self, register: Register) -> (Vec<u8>, Statement) {
+        sign(register, &self.key).expect("ledger: a register of this log's own is a statement")
     }
 
     /// Adds entries to the log. After `Ok` they are durable and covered by the published checkpoint returned.
-    pub fn commit(&mut self, entries: &[Vec<u8>]) -> Result<SignedHead, CommitError> {
+    pub fn commit(&mut self, entries: Vec<Vec<u8>>) -> Result<Committed, CommitError> {
         assert!(
             (1..=COMMIT_ENTRIES_MAX).contains(&entries.len()),
             "ledger: commit of {} entries",
             entries.len()
         );
-        let not_committed = CommitError::NotCommitted;
-        let old = self.edge.head();
-        let (edge, staged) = self.grow(entries).map_err(not_committed)?;
+        let previous = self.signed.as_ref().map(|signed| signed.note.clone());
+        let record = Record { old: self.size(), previous: previous.clone().unwrap_or_default(), entries };
 
-        // All new tiles go into one staging file. A crash here costs nothing: nobody was told anything, and the
-        // next commit overwrites the file.
-        self.store.write_stage(&staged).map_err(not_committed)?;
+        // The entries go into the journal, durably, and what is read back from there is what counts from here on: a bit
+        // lost on the way to the disk costs these submissions and not the log. A crash here costs nothing: nobody was
+        // told anything, and a start passes over a record that was not promised.
+        let grown = self.journal.append(&record).and_then(|record| self.grow(&record));
 
-        // What will be served is what is on disk, so that is what is hashed. A bit lost on the way to the disk
-        // costs these submissions and not the log.
-        let staged = self.store.read_stage().map_err(not_committed)?;
-        rehash(&self.store, &staged, old, edge.head()).map_err(not_committed)?;
-        let signed = self.sign(edge.head());
+        // Tiles that have become full are written beside their places. That needs no waiting, since the journal has the
+        // entries, but it needs room: without, there is still time to say no.
+        let grown = grown.and_then(|grown| self.prepare(&grown).map(|()| grown));
+        let grown = grown.map_err(|error| self.give_up(error))?;
+        let signed = Arc::new(self.sign(grown.tree.head()));
 
         // POINT OF NO RETURN: the new tree is promised when this record is replaced. If this fails it is not known
         // whether it was, so the server stops and the next start reads which of the two it is.
-        let old_note = self.signed.as_ref().map(|signed| signed.note.as_str());
-        replace_head(&self.store, old_note, &signed.note).map_err(CommitError::Unknown)?;
+        self.lock.replace(previous.as_deref(), &signed.note).map_err(CommitError::Unknown)?;
 
-        // A crash or failure from here on is repaired at the next start, which calls this same function.
-        publish_staged(&self.store, &staged, &signed).map_err(CommitError::Unknown)?;
-
-        self.edge = edge;
+        // A crash or failure from here on is repaired at the next start, which calls these same functions for each record
+        // of the journal that was promised.
+        let tree = self.publish(grown).map_err(CommitError::Unknown)?;
+        self.history.add_published(signed.head.size, &signed.note).map_err(CommitError::Unknown)?;
         self.signed = Some(signed.clone());
-        Ok(signed)
+        Ok(Committed { signed, grown: tree })
     }
 
-    /// The edge and the tiles of the tree grown by some entries.
-    fn grow(&self, entries: &[Vec<u8>]) -> Result<(RightEdge, Staged), LogError> {
-        let mut edge = self.edge.clone();
-        let old = edge.size();
-        let leaves: Vec<Hash> = entries.iter().map(|entry| leaf_hash(entry)).collect();
-        let hashes = edge.append(&leaves);
-        let new = edge.size();
-        let mut tiles = Vec::new();
-        let mut waiting = entries.iter();
-        let bundles = new_tiles(old, new).into_iter().filter(|tile| tile.kind == TileKind::Entries);
-        for tile in bundles {
-            let first_new = old.0.saturating_sub(tile.index * 256).min(256) as u16;
-            let mut bytes = match first_new {
-                0 => Vec::new(),
-                width => {
-                    let stored = Tile { width, ..tile };
-                    self.store.read_tile(stored).map_err(LogError::io(self.store.path(&stored.path())))?
-                }
-            };
-            for entry in waiting.by_ref().take(usize::from(tile.width - first_new)) {
-                push_entry(&mut bytes, entry)
-                    .map_err(|source| LogError::Entries { path: tile.path(), source })?;
+    /// The tree grown by a record, and the tiles that become full. It is computed in two ways, by growing the nodes of the
+    /// right edge and from the rows that the tiles will hold, which must also still contain the old tree.
+    pub(super) fn grow(&self, record: &Record) -> Result<Grown, LogError> {
+        let old = self.edge.tree.head();
+        let leaves: Vec<Hash> = record.entries.iter().map(|entry| leaf_hash(entry)).collect();
+        let mut tree = self.edge.tree.clone();
+        tree.grow(&leaves);
+        let new = tree.head();
+        let reader = TileReader { size: new.size, source: &Rows(&tree) };
+        let signed = self.signed.as_ref().map_or(old, |signed| signed.head);
+        for expected in [new, signed] {
+            let found = root_hash(expected.size, &reader)?;
+            if found != expected.root {
+                return Err(LogError::RootMismatch { size: expected.size, expected: expected.root, found });
             }
-            tiles.push((tile, bytes));
         }
-        assert_eq!(waiting.len(), 0, "ledger: entries left over after all bundles");
-        tiles.extend(hashes.into_iter().map(|made| (made.tile, made.bytes)));
-        Ok((edge, Staged { old, new, tiles }))
+        let hashes = tree.tiles_since(old.size).into_iter().map(|made| (made.tile, made.bytes));
+        let mut full: Vec<(Tile, Vec<u8>)> = hashes.filter(|(tile, _)| tile.is_full()).collect();
+        let mut entries = self.edge.entries.clone();
+        let first = old.size.0 / u64::from(TILE_WIDTH);
+        entries.extend(record.entries.iter().map(|entry| Arc::from(entry.as_slice())));
+        let bundles = entries.chunks_exact(usize::from(TILE_WIDTH));
+        let last = bundles.remainder().to_vec();
+        for (index, bundle) in (first..).zip(bundles) {
+            let tile = Tile { kind: TileKind::Entries, index, width: TILE_WIDTH };
+            full.push((tile, encode_bundle(bundle.iter().map(|entry| &**entry))));
+        }
+        Ok(Grown { tree, full, entries: last })
+    }
+
+    /// Writes full tiles beside their places.
+    pub(super) fn prepare(&self, grown: &Grown) -> Result<(), LogError> {
+        for (tile, bytes) in &grown.full {
+            let path = self.store.path(&tile.path());
+            self.store.files.prepare(&path, bytes).map_err(LogError::io(path))?;
+        }
+        Ok(())
+    }
+
+    /// Moves full tiles to their places, and shows readers the partial ones. Returns the tree with all that was grown.
+    pub(super) fn publish(&mut self, grown: Grown) -> Result<RightEdge, LogError> {
+        for (tile, bytes) in &grown.full {
+            let path = self.store.path(&tile.path());
+            self.store.files.unveil(&path).map_err(LogError::io(path))?;
+            self.written.push((*tile, digest_of(bytes)));
+        }
+        let mut trimmed = grown.tree.clone();
+        trimmed.trim();
+        self.edge = Arc::new(Edge { tree: trimmed, entries: grown.entries });
+        self.store.set_edge(self.edge.clone());
+        Ok(grown.tree)
+    }
+
+    /// Takes back what was written and not promised.
+    fn give_up(&mut self, error: LogError) -> CommitError {
+        match self.journal.undo() {
+            Ok(()) => CommitError::NotCommitted(error),
+            Err(_) => CommitError::Unknown(error),
+        }
     }
 
     fn sign(&self, head: TreeHead) -> SignedHead {
         let origin = self.key.verifier().name().as_str().to_owned();
         SignedHead { head, note: Checkpoint { origin, head }.sign(&self.key) }
     }
-}
 
-/// Moves the staged tiles to their places and then publishes the checkpoint that covers them.
-///
-/// It may run any number of times: it only ever writes the same bytes to the same places.
-fn publish_staged(store: &Store, staged: &Staged, signed: &SignedHead) -> Result<(), LogError> {
-    assert_eq!(staged.new, signed.head.size, "ledger: published tiles of another size");
-    for (tile, bytes) in &staged.tiles {
-        store.write_tile(*tile, bytes)?;
+    /// Entries since the last sync was started.
+    pub fn unsynced(&self) -> u64 {
+        self.size().0 - self.synced.0
     }
-    store.write_checkpoint(signed.head.size, &signed.note)?;
-    // The narrower tiles are the beginnings of these ones, and are served from them from now on.
-    for (tile, _) in &staged.tiles {
-        store.remove_narrower(*tile)?;
-    }
-    Ok(())
-}
 
-/// Finishes the commit that a crash interrupted after its point of no return.
-fn finish_commit(
-    store: &Store,
-    promised: &SignedHead,
-    published: Option<&SignedHead>,
-) -> Result<(), LogError> {
-    let data = published.map_or(TreeSize(0), |published| published.head.size);
-    let lock = promised.head.size;
-    if data > lock {
-        return Err(LogError::LockOlderThanData { data, lock });
+    /// Bytes of the journal that wait for a sync to be started.
+    pub fn unsynced_bytes(&self) -> u64 {
+        self.journal.segment_bytes()
     }
-    if data == lock {
-        let (expected, found) =
-            (promised.head.root, published.map_or(EMPTY_ROOT, |published| published.head.root));
-        return Err(LogError::RootMismatch { size: lock, expected, found });
-    }
-    let staged = match store.read_stage() {
-        Err(LogError::Stage(_)) => return Err(LogError::DataOlderThanLock { data, lock }),
-        other => other?,
-    };
-    if staged.new != lock || staged.old != data {
-        return Err(LogError::DataOlderThanLock { data, lock });
-    }
-    let old = published.map_or(TreeHead { size: TreeSize(0), root: EMPTY_ROOT }, |published| published.head);
-    rehash(store, &staged, old, promised.head)?;
-    publish_staged(store, &staged, promised)?;
-    for (tile, _) in &staged.tiles {
-        store.sync_folders(*tile)?;
-    }
-    Ok(())
-}
 
-/// Hashes staged tiles as read back from the disk: entries against leaf hashes, the new root, and the old root,
-/// which the grown tree must still contain.
-fn rehash(store: &Store, staged: &Staged, old: TreeHead, new: TreeHead) -> Result<(), LogError> {
-    if (staged.old, staged.new) != (old.size, new.size) {
-        return Err(LogError::DataOlderThanLock { data: staged.new, lock: new.size });
+    /// Whether there is something to sync and no sync is under way. An error is that of the last one: the server must
+    /// stop.
+    pub fn may_sync(&mut self) -> Result<bool, LogError> {
+        if self.unsynced() == 0 || self.syncing.as_ref().is_some_and(|syncing| !syncing.is_finished()) {
+            return Ok(false);
+        }
+        self.wait_for_sync()?;
+        Ok(true)
     }
-    for (tile, bytes) in staged.tiles.iter().filter(|(tile, _)| tile.kind == TileKind::Entries) {
-        let entries = decode_bundle_of(bytes, tile.width);
-        let entries = entries.map_err(|source| LogError::Entries { path: tile.path(), source })?;
-        let leaves: Vec<Hash> = entries.into_iter().map(leaf_hash).collect();
-        let level_0 = Tile { kind: TileKind::Hashes(0), ..*tile };
-        let stated = staged.tile(level_0).and_then(|bytes| decode_hashes(bytes).ok());
-        if stated.as_ref() != Some(&leaves) {
-            return Err(LogError::TileMismatch { path: level_0.path() });
+
+    /// Starts a sync on a thread of its own, and has it do something else after it.
+    pub fn start_sync(
+        &mut self,
+        after: impl FnOnce() -> Result<(), LogError> + Send + 'static,
+    ) -> Result<(), LogError> {
+        let unsynced = self.take_unsynced()?;
+        let (store, history) = (self.store.clone(), self.history.clone());
+        let thread = std::thread::Builder::new().name("sync".to_owned());
+        let thread = thread.spawn(move || unsynced.sync(&store, &history).and_then(|()| after()));
+        self.syncing = Some(thread.map_err(LogError::io(self.store.base()))?);
+        Ok(())
+    }
+
+    /// Waits for the sync that is under way, if there is one.
+    pub fn wait_for_sync(&mut self) -> Result<(), LogError> {
+        match self.syncing.take() {
+            None => Ok(()),
+            Some(syncing) => syncing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
         }
     }
-    let source = Overlay { staged, store };
-    let reader = TileReader { size: new.size, source: &source };
-    for expected in [new, old] {
-        let found = root_hash(expected.size, &reader)?;
-        if found != expected.root {
-            return Err(LogError::RootMismatch { size: expected.size, expected: expected.root, found });
+
+    /// Syncs all there is, and waits for it.
+    pub fn sync(&mut self) -> Result<(), LogError> {
+        self.wait_for_sync()?;
+        if self.unsynced() == 0 {
+            return Ok(());
         }
+        self.take_unsynced()?.sync(&self.store, &self.history)
     }
-    Ok(())
+
+    fn take_unsynced(&mut self) -> Result<Unsynced, LogError> {
+        let note = self.signed.as_ref().expect("ledger: a log that has grown is signed").note.clone();
+        let (before, edge) = (self.synced, self.edge.clone());
+        let segments = self.journal.close_segment()?;
+        self.synced = edge.tree.size();
+        Ok(Unsynced { before, note, edge, written: std::mem::take(&mut self.written), segments })
+    }
 }
 
-fn open_note(store: &Store, key: &SigningKey, note: &[u8], file: &str) -> Result<SignedHead, LogError> {
-    let wrong = |source| LogError::Checkpoint { path: store.path(file), source };
-    let origin = key.verifier().name().as_str();
-    let checkpoint = Checkpoint::open(note, origin, key.verifier()).map_err(wrong)?;
-    // A note that opens is UTF-8.
-    Ok(SignedHead { head: checkpoint.head, note: String::from_utf8_lossy(note).into_owned() })
+/// A tree that has grown and is not yet promised.
+#[derive(Debug)]
+pub struct Grown {
+    /// Its right edge, not trimmed.
+    pub(super) tree: RightEdge,
+    /// Tiles that were not full before.
+    full: Vec<(Tile, Vec<u8>)>,
+    /// Entries of the partial bundle.
+    entries: Vec<Arc<[u8]>>,
+}
+
+/// The tiles of a tree that has grown, as they will be written.
+struct Rows<'a>(&'a RightEdge);
+
+impl TileSource for Rows<'_> {
+    type Error = std::io::Error;
+
+    fn read_tile(&self, tile: Tile) -> Result<Vec<u8>, std::io::Error> {
+        self.0.tile_bytes(tile).ok_or_else(|| std::io::Error::other("not at the right edge"))
+    }
 }
 
 #[cfg(test)]
@@ -259,58 +290,55 @@ mod tests {
 
     fn committer(folder: &std::path::Path) -> Committer {
         let key = Arc::new(SigningKey::from_seed(KeyName::new("example.com/log").unwrap(), &[7; 32]));
-        let mut committer =
-            Committer::recover(Arc::new(Store::new(folder, Files::default())), key, |_, _| Ok(())).unwrap();
-        committer.commit(&[b"one".to_vec(), b"two".to_vec()]).unwrap();
+        let store = Arc::new(Store::new(&folder.join("log"), Files::default()));
+        let mut committer = Committer::open(store, key, &folder.join("log.lock")).unwrap();
+        committer.commit(vec![b"one".to_vec(), b"two".to_vec()]).unwrap();
         committer
     }
 
     #[test]
-    fn staged_tiles_with_any_byte_changed_are_not_signed() {
-        let folder = tempfile::tempdir().unwrap();
-        let committer = committer(folder.path());
-        let old = committer.edge.head();
-        let (edge, staged) = committer.grow(&[b"three".to_vec()]).unwrap();
-        assert!(rehash(&committer.store, &staged, old, edge.head()).is_ok());
-        for tile in 0..staged.tiles.len() {
-            for at in 0..staged.tiles[tile].1.len() {
-                let mut damaged = staged.clone();
-                damaged.tiles[tile].1[at] ^= 1;
-                assert!(
-                    rehash(&committer.store, &damaged, old, edge.head()).is_err(),
-                    "tile {tile} byte {at}"
-                );
-            }
-        }
+    fn a_tree_that_does_not_contain_what_was_promised_is_not_signed() {
+        let (folder, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let mut committer = committer(folder.path());
+        // Another past of the same length, as if memory had changed.
+        let mut leaves = committer.edge.tree.clone();
+        leaves.grow(&[leaf_hash(b"three")]);
+        let forked = {
+            let mut forked = super::tests::committer(other.path());
+            let mut tree = RightEdge::empty();
+            tree.grow(&[leaf_hash(b"one"), leaf_hash(b"TWO")]);
+            forked.edge = Arc::new(Edge { tree, entries: forked.edge.entries.clone() });
+            forked.commit(vec![b"three".to_vec()])
+        };
+        assert!(matches!(
+            forked,
+            Err(CommitError::NotCommitted(LogError::RootMismatch { size: TreeSize(2), .. }))
+        ));
+        assert_eq!(committer.commit(vec![b"three".to_vec()]).unwrap().signed.head, leaves.head());
     }
 
     #[test]
-    fn a_tree_that_does_not_contain_the_old_one_is_not_signed() {
+    fn every_entry_of_a_commit_is_proven_from_memory() {
         let folder = tempfile::tempdir().unwrap();
-        let committer = committer(folder.path());
-        let old = committer.edge.head();
-        // Another past of the same length, grown by the same entry, as if memory and disk had parted ways.
-        let other = tempfile::tempdir().unwrap();
-        let mut forked = Committer::recover(
-            Arc::new(Store::new(other.path(), Files::default())),
-            committer.key.clone(),
-            |_, _| Ok(()),
-        )
-        .unwrap();
-        forked.commit(&[b"one".to_vec(), b"TWO".to_vec()]).unwrap();
-        let (edge, staged) = forked.grow(&[b"three".to_vec()]).unwrap();
-        assert!(matches!(
-            rehash(&forked.store, &staged, old, edge.head()),
-            Err(LogError::RootMismatch { size: TreeSize(2), .. })
-        ));
+        let mut committer = committer(folder.path());
+        for count in [1, 252, 1, 1, 1000, 3] {
+            let old = committer.size().0;
+            let entries: Vec<Vec<u8>> = (old..old + count).map(|at| at.to_string().into_bytes()).collect();
+            let committed = committer.commit(entries.clone()).unwrap();
+            for (index, entry) in (old..).zip(&entries) {
+                let leaf = tlog::proof::Leaf { index: LeafIndex(index), hash: leaf_hash(entry) };
+                let proof = committed.prove(leaf.index).unwrap();
+                tlog::proof::check_inclusion(&proof, leaf, committed.signed.head).unwrap();
+            }
+        }
     }
 
     #[test]
     fn a_lock_record_that_someone_else_replaced_stops_the_server() {
         let folder = tempfile::tempdir().unwrap();
         let mut committer = committer(folder.path());
-        std::fs::write(folder.path().join("lock/head"), "another note").unwrap();
-        let result = committer.commit(&[b"three".to_vec()]);
+        std::fs::write(folder.path().join("log.lock/head"), "another note").unwrap();
+        let result = committer.commit(vec![b"three".to_vec()]);
         assert!(matches!(result, Err(CommitError::Unknown(LogError::LockChanged))));
         assert_eq!(committer.size(), TreeSize(2));
     }

@@ -2,39 +2,24 @@
 //!
 //! It is derived: at the start it is brought up to date from the entries, or made anew. Losing it loses nothing.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::path::Path;
 
-use redb::{Database, Durability, ReadableDatabase, ReadableTable, TableDefinition, WriteTransaction};
 use schemas::digest::{EntryDigest, RunId};
 use schemas::key::PublicKey;
+use schemas::register::{PredictionLeaf, Register};
 use schemas::run::Steps;
 use schemas::statement::{Payload, Statement};
 
 use crate::error::LogError;
+use crate::order::registers::RunLists;
+use crate::order::rows::{Ask, Changing, Rows, Table, Visit, Way};
 
-/// Entry digest to leaf index.
-const BY_DIGEST: TableDefinition<[u8; 32], u64> = TableDefinition::new("by_digest");
-/// Leaf index to facts (see `EntryFacts::encode`).
-const FACTS: TableDefinition<u64, [u8; FACTS_BYTES]> = TableDefinition::new("facts");
-/// Run and leaf index of every entry of a run.
-const BY_RUN: TableDefinition<([u8; 32], u64), ()> = TableDefinition::new("by_run");
-/// Run to the leaf index of its first `run` statement.
-const RUNS: TableDefinition<[u8; 32], u64> = TableDefinition::new("runs");
-/// Leaf index of each run's first `run` statement, for listing.
-const RUN_ORDER: TableDefinition<u64, [u8; 32]> = TableDefinition::new("run_order");
-/// Run, predictor and first step.
-type PredictionKey = ([u8; 32], [u8; 32], u64);
-/// End step and leaf index.
-type PredictionPlace = (u64, u64);
-/// Where each prediction stands.
-const PREDICTIONS: TableDefinition<PredictionKey, PredictionPlace> = TableDefinition::new("predictions");
-/// Prediction's entry and signer to the leaf index of that signer's first opening of it.
-const OPENINGS: TableDefinition<([u8; 32], [u8; 32]), u64> = TableDefinition::new("openings");
-/// One row: which tables there are. An index of another version is made anew.
-const VERSION: TableDefinition<(), u64> = TableDefinition::new("version");
-const CURRENT_VERSION: u64 = 2;
-/// One row: number of entries indexed.
-const SIZE: TableDefinition<(), u64> = TableDefinition::new("size");
+/// Which tables there are. An index of another version is made anew.
+const VERSION: u64 = 4;
+/// Bytes of a digest that are in a key. What is found by them is compared whole.
+const PREFIX_BYTES: usize = 8;
 
 const FACTS_BYTES: usize = 1 + 3 * 32;
 
@@ -53,12 +38,14 @@ pub enum Kind {
     Receipt,
     /// A `verdict` statement.
     Verdict,
+    /// A `register` statement.
+    Register,
     /// An entry that this version cannot read.
     Unknown,
 }
 
 impl Kind {
-    const ALL: [Kind; 7] = [
+    const ALL: [Kind; 8] = [
         Kind::Genesis,
         Kind::Run,
         Kind::Prediction,
@@ -66,6 +53,7 @@ impl Kind {
         Kind::Receipt,
         Kind::Verdict,
         Kind::Unknown,
+        Kind::Register,
     ];
 
     /// The word: a statement's stem, or `genesis`, or `unknown`.
@@ -77,6 +65,7 @@ impl Kind {
             Kind::Opening => "opening",
             Kind::Receipt => "receipt",
             Kind::Verdict => "verdict",
+            Kind::Register => "register",
             Kind::Unknown => "unknown",
         }
     }
@@ -104,6 +93,7 @@ impl EntryFacts {
             Payload::Opening(_) => Kind::Opening,
             Payload::Receipt(_) => Kind::Receipt,
             Payload::Verdict(_) => Kind::Verdict,
+            Payload::Register(_) => Kind::Register,
         };
         let run = Some(statement.payload.run());
         EntryFacts { kind, digest: statement.digest, run, signer: Some(statement.signer) }
@@ -119,16 +109,17 @@ impl EntryFacts {
         bytes
     }
 
-    fn decode(bytes: &[u8; FACTS_BYTES]) -> EntryFacts {
+    fn decode(bytes: &[u8]) -> Option<EntryFacts> {
+        let bytes: &[u8; FACTS_BYTES] = bytes.try_into().ok()?;
         let part = |at: usize| -> [u8; 32] { bytes[at..at + 32].try_into().expect("ledger: 32 of 97 bytes") };
         let kind = Kind::ALL.get(usize::from(bytes[0])).copied().unwrap_or(Kind::Unknown);
         let statement = !matches!(kind, Kind::Genesis | Kind::Unknown);
-        EntryFacts {
+        Some(EntryFacts {
             kind,
             digest: EntryDigest(part(1)),
             run: statement.then(|| RunId(part(33))),
             signer: if statement { PublicKey::from_bytes(part(65)).ok() } else { None },
-        }
+        })
     }
 }
 
@@ -143,11 +134,7 @@ pub struct Indexed {
 
 /// The index of one log.
 pub struct Index {
-    database: Database,
-}
-
-fn redb_error<E: Into<redb::Error>>(error: E) -> LogError {
-    LogError::Index(error.into())
+    rows: Rows,
 }
 
 impl Index {
@@ -155,120 +142,217 @@ impl Index {
     ///
     /// The file's library may panic on a damaged file, here and in any later reading: see [`crate::log::open_log`].
     pub fn open(path: &Path) -> Result<Index, LogError> {
-        let index = Index { database: Database::create(path).map_err(redb_error)? };
-        let change = index.begin()?;
-        if change.version()? != CURRENT_VERSION {
-            change.delete_tables()?;
-        }
-        change.make_tables()?;
-        change.finish()?;
-        Ok(index)
+        Ok(Index { rows: Rows::open(path, VERSION)? })
     }
 
     /// Number of entries indexed.
     pub fn size(&self) -> Result<u64, LogError> {
-        let read = self.database.begin_read().map_err(redb_error)?;
-        let table = read.open_table(SIZE).map_err(redb_error)?;
-        Ok(table.get(()).map_err(redb_error)?.map_or(0, |size| size.value()))
+        size(&self.rows.read()?)
     }
 
     /// Starts a change; there is one at a time. A change that is dropped has not happened.
-    pub fn begin(&self) -> Result<Change, LogError> {
-        let mut write = self.database.begin_write().map_err(redb_error)?;
-        // Not synced: after a crash the index is brought up to date from the entries.
-        write.set_durability(Durability::None).map_err(redb_error)?;
-        Ok(Change { write })
+    pub fn begin(&self) -> Result<Change<'_>, LogError> {
+        let rows = self.rows.begin()?;
+        Ok(Change { rows, lists: RefCell::default() })
     }
 
-    /// Syncs the index to disk, so that the next start need not catch up.
+    /// Takes away what was changed since the last time, to be merged into the file. Not while that is being done, nor
+    /// during a change.
+    pub fn freeze(&self) -> bool {
+        self.rows.freeze()
+    }
+
+    /// Merges what was taken away into the file, so that the next start need not catch up with it.
+    pub fn merge(&self) -> Result<(), LogError> {
+        self.rows.merge()
+    }
+
+    /// Merges all there is.
     pub fn sync(&self) -> Result<(), LogError> {
-        let write = self.database.begin_write().map_err(redb_error)?;
-        write.commit().map_err(redb_error)
+        self.merge()?;
+        self.freeze();
+        self.merge()
     }
 
     /// The leaf index of the entry with this digest.
     pub fn find(&self, digest: EntryDigest) -> Result<Option<u64>, LogError> {
-        let read = self.database.begin_read().map_err(redb_error)?;
-        let table = read.open_table(BY_DIGEST).map_err(redb_error)?;
-        Ok(table.get(digest.0).map_err(redb_error)?.map(|index| index.value()))
+        find(&self.rows.read()?, digest)
     }
 
     /// What is known of an entry.
     pub fn facts(&self, index: u64) -> Result<Option<EntryFacts>, LogError> {
-        let read = self.database.begin_read().map_err(redb_error)?;
-        let table = read.open_table(FACTS).map_err(redb_error)?;
-        Ok(table.get(index).map_err(redb_error)?.map(|facts| EntryFacts::decode(&facts.value())))
+        let found = self.rows.read()?.get(Table::Facts, &index.to_be_bytes())?;
+        Ok(found.and_then(|facts| EntryFacts::decode(&facts)))
     }
 
     /// Up to `count` entries below `before`, newest first.
     pub fn newest(&self, before: u64, count: usize) -> Result<Vec<Indexed>, LogError> {
-        let read = self.database.begin_read().map_err(redb_error)?;
-        let table = read.open_table(FACTS).map_err(redb_error)?;
-        let mut rows = Vec::new();
-        for row in table.range(..before).map_err(redb_error)?.rev().take(count) {
-            let (index, facts) = row.map_err(redb_error)?;
-            rows.push(Indexed { index: index.value(), facts: EntryFacts::decode(&facts.value()) });
-        }
-        Ok(rows)
+        let mut found = Vec::new();
+        let range = (&[][..], &before.to_be_bytes()[..]);
+        self.rows.read()?.scan(Table::Facts, range, Way::Down, &mut |index, facts| {
+            if let Some(facts) = EntryFacts::decode(facts).filter(|_| found.len() < count) {
+                found.push(Indexed { index: number(index), facts });
+            }
+            Ok(found.len() < count)
+        })?;
+        Ok(found)
     }
 
     /// Up to `count` runs whose first statement lies below `before`, newest first.
     pub fn newest_runs(&self, before: u64, count: usize) -> Result<Vec<(RunId, u64)>, LogError> {
-        let read = self.database.begin_read().map_err(redb_error)?;
-        let table = read.open_table(RUN_ORDER).map_err(redb_error)?;
-        let mut runs = Vec::new();
-        for row in table.range(..before).map_err(redb_error)?.rev().take(count) {
-            let (index, run) = row.map_err(redb_error)?;
-            runs.push((RunId(run.value()), index.value()));
-        }
-        Ok(runs)
+        let mut found = Vec::new();
+        let range = (&[][..], &before.to_be_bytes()[..]);
+        self.rows.read()?.scan(Table::RunOrder, range, Way::Down, &mut |index, run| {
+            if let Ok(run) = run.try_into()
+                && found.len() < count
+            {
+                found.push((RunId(run), number(index)));
+            }
+            Ok(found.len() < count)
+        })?;
+        Ok(found)
     }
 
     /// The first `count` entries of a run, in log order.
     pub fn of_run(&self, run: RunId, count: usize) -> Result<Vec<Indexed>, LogError> {
-        let read = self.database.begin_read().map_err(redb_error)?;
-        let by_run = read.open_table(BY_RUN).map_err(redb_error)?;
-        let facts = read.open_table(FACTS).map_err(redb_error)?;
-        let mut entries = Vec::new();
-        for row in by_run.range((run.0, 0)..=(run.0, u64::MAX)).map_err(redb_error)?.take(count) {
-            let (_, index) = row.map_err(redb_error)?.0.value();
-            let Some(found) = facts.get(index).map_err(redb_error)? else { continue };
-            entries.push(Indexed { index, facts: EntryFacts::decode(&found.value()) });
-        }
-        Ok(entries)
+        self.of_run_from(run, 0, count)
+    }
+
+    /// The first `count` entries of a run from leaf index `from` on, in log order.
+    fn of_run_from(&self, run: RunId, from: u64, count: usize) -> Result<Vec<Indexed>, LogError> {
+        let mut found = Vec::new();
+        let rows = self.rows.read()?;
+        scan_run(&rows, run, from, &mut |index, facts| {
+            if found.len() < count {
+                let index = number(index);
+                found.extend(EntryFacts::decode(facts).map(|facts| Indexed { index, facts }));
+            }
+            Ok(found.len() < count)
+        })?;
+        Ok(found)
     }
 }
 
-/// A change of the index that becomes visible all at once.
-pub struct Change {
-    write: WriteTransaction,
+/// Rows that are read in one go. Changes wait for a reader, so a long list is read in parts.
+const PART_ROWS: usize = 500;
+
+/// What is kept for registers.
+impl Index {
+    /// Leaf index of a run's newest register below `before`.
+    pub fn newest_register(&self, run: RunId, before: u64) -> Result<Option<u64>, LogError> {
+        let newest = read_lists(&self.rows.read()?, run)?.newest();
+        if newest.is_none_or(|index| index < before) {
+            return Ok(newest);
+        }
+        // The index may be ahead of what is published, by one commit.
+        let mut newest = None;
+        self.each_of_run(run, before, |entry| {
+            if entry.facts.kind == Kind::Register {
+                newest = Some(entry.index);
+            }
+        })?;
+        Ok(newest)
+    }
+
+    /// Shows every entry of a run below `before`, in log order.
+    pub fn each_of_run(
+        &self,
+        run: RunId,
+        before: u64,
+        mut visit: impl FnMut(Indexed),
+    ) -> Result<(), LogError> {
+        let mut from = 0;
+        loop {
+            let part = self.of_run_from(run, from, PART_ROWS)?;
+            let Some(last) = part.last().map(|entry| entry.index) else { return Ok(()) };
+            part.into_iter().filter(|entry| entry.index < before).for_each(&mut visit);
+            if last >= before {
+                return Ok(());
+            }
+            from = last + 1;
+        }
+    }
+
+    /// The predictions of a run below `before`, by leaf index; no more than `count` and a few.
+    pub fn predictions(
+        &self,
+        run: RunId,
+        before: u64,
+        count: usize,
+    ) -> Result<Vec<PredictionLeaf>, LogError> {
+        let mut leaves = Vec::new();
+        let mut from = [&run.0[..], &[0; 40]].concat();
+        let to = [&run.0[..], &[0xff; 40]].concat();
+        let mut more = true;
+        while more && leaves.len() <= count {
+            more = false;
+            let mut read = 0;
+            let rows = self.rows.read()?;
+            rows.scan(Table::Predictions, (&from.clone(), &to), Way::Up, &mut |key, value| {
+                if read == PART_ROWS {
+                    from = key.to_vec();
+                    more = true;
+                    return Ok(false);
+                }
+                read += 1;
+                let (end, index) = value.split_at_checked(8).unwrap_or_default();
+                let facts = rows.get(Table::Facts, index)?.and_then(|facts| EntryFacts::decode(&facts));
+                let steps = Steps { first: number(&key[64..]), end: number(end) };
+                let index = number(index);
+                if let Some(EntryFacts { digest, signer: Some(signer), .. }) =
+                    facts.filter(|_| index < before)
+                {
+                    leaves.push(PredictionLeaf { index, signer, steps, entry: digest });
+                }
+                Ok(true)
+            })?;
+        }
+        leaves.sort_unstable_by_key(|leaf| leaf.index);
+        Ok(leaves)
+    }
 }
 
-impl Change {
+fn read_lists(rows: &dyn Ask, run: RunId) -> Result<RunLists, LogError> {
+    let Some(row) = rows.get(Table::RunLists, &run.0)? else { return Ok(RunLists::default()) };
+    let damaged = || redb::Error::Corrupted(format!("the lists of run {run}"));
+    RunLists::decode(&row).ok_or_else(|| LogError::Index(damaged()))
+}
+
+/// A change of the index that becomes visible all at once.
+pub struct Change<'a> {
+    rows: Changing<'a>,
+    /// Lists of the runs that this change is about.
+    lists: RefCell<HashMap<RunId, RunLists>>,
+}
+
+impl Change<'_> {
     /// Makes the change visible to readers.
-    pub fn finish(self) -> Result<(), LogError> {
-        self.write.commit().map_err(redb_error)
+    pub fn finish(self) {
+        for (run, lists) in self.lists.take() {
+            self.rows.put(Table::RunLists, &run.0, &lists.encode());
+        }
+        self.rows.finish();
     }
 
     /// Number of entries indexed, this change included.
     pub fn size(&self) -> Result<u64, LogError> {
-        let table = self.write.open_table(SIZE).map_err(redb_error)?;
-        let size = table.get(()).map_err(redb_error)?.map_or(0, |size| size.value());
-        Ok(size)
+        size(&self.rows)
     }
 
     /// The leaf index of the entry with this digest, this change included.
     pub fn find(&self, digest: EntryDigest) -> Result<Option<u64>, LogError> {
-        let table = self.write.open_table(BY_DIGEST).map_err(redb_error)?;
-        let index = table.get(digest.0).map_err(redb_error)?.map(|index| index.value());
-        Ok(index)
+        find(&self.rows, digest)
     }
 
     /// The leaf index of a run's first `run` statement, this change included.
     pub fn find_run(&self, run: RunId) -> Result<Option<u64>, LogError> {
-        let table = self.write.open_table(RUNS).map_err(redb_error)?;
-        let index = table.get(run.0).map_err(redb_error)?.map(|index| index.value());
-        Ok(index)
+        let mut first = None;
+        // Nothing of a run is admitted before its statement.
+        scan_run(&self.rows, run, 0, &mut |index, _| {
+            first = Some(number(index));
+            Ok(false)
+        })?;
+        Ok(first)
     }
 
     /// The steps and leaf index of a prediction of the same run and predictor that shares a step with `steps`.
@@ -278,100 +362,126 @@ impl Change {
         signer: PublicKey,
         steps: Steps,
     ) -> Result<Option<(Steps, u64)>, LogError> {
-        let table = self.write.open_table(PREDICTIONS).map_err(redb_error)?;
-        let key = |first| (run.0, signer.to_bytes(), first);
+        let key = |first: u64| [&run.0[..], &signer.to_bytes(), &first.to_be_bytes()].concat();
+        let mut found = None;
         // Predictions of one key share no step, so only the last that starts before the end of `steps` can reach in.
-        let Some(row) = table.range(key(0)..key(steps.end)).map_err(redb_error)?.next_back() else {
-            return Ok(None);
-        };
-        let (key, value) = row.map_err(redb_error)?;
-        let (end, index) = value.value();
-        let found = Steps { first: key.value().2, end };
-        Ok(found.overlaps(steps).then_some((found, index)))
+        let range = (&key(0)[..], &key(steps.end)[..]);
+        self.rows.scan(Table::Predictions, range, Way::Down, &mut |key, value| {
+            let (end, index) = value.split_at_checked(8).unwrap_or_default();
+            found = Some((Steps { first: number(&key[64..]), end: number(end) }, number(index)));
+            Ok(false)
+        })?;
+        Ok(found.filter(|(found, _)| found.overlaps(steps)))
     }
 
     /// The leaf index of a signer's first opening of a prediction, this change included.
     pub fn find_opening(&self, prediction: EntryDigest, signer: PublicKey) -> Result<Option<u64>, LogError> {
-        let table = self.write.open_table(OPENINGS).map_err(redb_error)?;
-        let key = (prediction.0, signer.to_bytes());
-        let index = table.get(key).map_err(redb_error)?.map(|index| index.value());
-        Ok(index)
+        let found = self.rows.get(Table::Openings, &opening_key(prediction, signer))?;
+        Ok(found.map(|index| number(&index)))
+    }
+
+    /// The register of a run that would come next, at `index`, this change included.
+    pub fn next_register(&self, run: RunId, index: u64) -> Result<Register, LogError> {
+        self.with_lists(run, |lists| lists.register(run, index))
+    }
+
+    /// The lists of a run, read once for each change.
+    fn with_lists<T>(&self, run: RunId, work: impl FnOnce(&mut RunLists) -> T) -> Result<T, LogError> {
+        let mut known = self.lists.borrow_mut();
+        if let Some(lists) = known.get_mut(&run) {
+            return Ok(work(lists));
+        }
+        let mut lists = read_lists(&self.rows, run)?;
+        let result = work(&mut lists);
+        known.insert(run, lists);
+        Ok(result)
     }
 
     /// Adds the next entry.
     pub fn insert(&self, index: u64, facts: EntryFacts, payload: Option<&Payload>) -> Result<(), LogError> {
         assert_eq!(self.size()?, index, "ledger: index entries are added in log order");
-        self.write.open_table(SIZE).map_err(redb_error)?.insert((), index + 1).map_err(redb_error)?;
-        self.write
-            .open_table(FACTS)
-            .map_err(redb_error)?
-            .insert(index, facts.encode())
-            .map_err(redb_error)?;
-        let mut by_digest = self.write.open_table(BY_DIGEST).map_err(redb_error)?;
-        by_digest.insert(facts.digest.0, index).map_err(redb_error)?;
-        let (Some(payload), Some(signer)) = (payload, facts.signer) else { return Ok(()) };
-        let run = payload.run();
-        self.write.open_table(BY_RUN).map_err(redb_error)?.insert((run.0, index), ()).map_err(redb_error)?;
+        let number = index.to_be_bytes();
+        let put = |table, key: &[u8], value: &[u8]| self.rows.put(table, key, value);
+        put(Table::Meta, SIZE, &(index + 1).to_be_bytes());
+        put(Table::Digests, &[&facts.digest.0[..PREFIX_BYTES], &number[..]].concat(), &[]);
+        let (Some(payload), Some(run)) = (payload, facts.run) else {
+            put(Table::Facts, &number, &facts.encode());
+            return Ok(());
+        };
+        let signer = facts.signer.expect("ledger: a statement has a signer");
+        self.with_lists(run, |lists| lists.push(index, facts.digest, signer, payload))?;
         match payload {
-            Payload::Run(_) if self.find_run(run)?.is_none() => {
-                self.write.open_table(RUNS).map_err(redb_error)?.insert(run.0, index).map_err(redb_error)?;
-                let mut order = self.write.open_table(RUN_ORDER).map_err(redb_error)?;
-                order.insert(index, run.0).map_err(redb_error)?;
-            }
+            Payload::Run(_) if self.find_run(run)?.is_none() => put(Table::RunOrder, &number, &run.0),
             Payload::Prediction(prediction) => {
-                let mut predictions = self.write.open_table(PREDICTIONS).map_err(redb_error)?;
-                let key = (run.0, signer.to_bytes(), prediction.steps.first);
-                predictions.insert(key, (prediction.steps.end, index)).map_err(redb_error)?;
+                let key = [&run.0[..], &signer.to_bytes(), &prediction.steps.first.to_be_bytes()].concat();
+                put(Table::Predictions, &key, &[prediction.steps.end.to_be_bytes(), number].concat());
             }
             Payload::Opening(opening) if self.find_opening(opening.prediction, signer)?.is_none() => {
-                let mut openings = self.write.open_table(OPENINGS).map_err(redb_error)?;
-                openings.insert((opening.prediction.0, signer.to_bytes()), index).map_err(redb_error)?;
+                put(Table::Openings, &opening_key(opening.prediction, signer), &number);
             }
             _ => {}
         }
+        put(Table::Facts, &number, &facts.encode());
+        put(Table::Runs, &[&run.0[..PREFIX_BYTES], &number[..]].concat(), &[]);
         Ok(())
     }
 
-    /// Adds the next entry from its bytes, when catching up.
+    /// Adds the next entry from its bytes, when catching up. They were checked when they came into the log.
     pub fn insert_bytes(&self, index: u64, entry: &[u8]) -> Result<(), LogError> {
-        if let Ok(statement) = Statement::open(entry) {
+        if let Ok(statement) = Statement::reread(entry) {
             return self.insert(index, EntryFacts::of(&statement), Some(&statement.payload));
         }
         let kind = if index == 0 { Kind::Genesis } else { Kind::Unknown };
         let facts = EntryFacts { kind, digest: EntryDigest::of(entry), run: None, signer: None };
         self.insert(index, facts, None)
     }
+}
 
-    fn version(&self) -> Result<u64, LogError> {
-        let table = self.write.open_table(VERSION).map_err(redb_error)?;
-        let version = table.get(()).map_err(redb_error)?.map_or(0, |version| version.value());
-        Ok(version)
-    }
+const SIZE: &[u8] = b"size";
 
-    fn make_tables(&self) -> Result<(), LogError> {
-        // Opening a table in a change makes it; readers expect all of them.
-        self.write.open_table(BY_DIGEST).map_err(redb_error)?;
-        self.write.open_table(FACTS).map_err(redb_error)?;
-        self.write.open_table(BY_RUN).map_err(redb_error)?;
-        self.write.open_table(RUNS).map_err(redb_error)?;
-        self.write.open_table(RUN_ORDER).map_err(redb_error)?;
-        self.write.open_table(PREDICTIONS).map_err(redb_error)?;
-        self.write.open_table(OPENINGS).map_err(redb_error)?;
-        self.write.open_table(SIZE).map_err(redb_error)?;
-        let mut version = self.write.open_table(VERSION).map_err(redb_error)?;
-        version.insert((), CURRENT_VERSION).map_err(redb_error)?;
-        Ok(())
-    }
+fn size(rows: &dyn Ask) -> Result<u64, LogError> {
+    Ok(rows.get(Table::Meta, SIZE)?.map_or(0, |size| number(&size)))
+}
 
-    fn delete_tables(&self) -> Result<(), LogError> {
-        self.write.delete_table(BY_DIGEST).map_err(redb_error)?;
-        self.write.delete_table(FACTS).map_err(redb_error)?;
-        self.write.delete_table(BY_RUN).map_err(redb_error)?;
-        self.write.delete_table(RUNS).map_err(redb_error)?;
-        self.write.delete_table(RUN_ORDER).map_err(redb_error)?;
-        self.write.delete_table(PREDICTIONS).map_err(redb_error)?;
-        self.write.delete_table(OPENINGS).map_err(redb_error)?;
-        self.write.delete_table(SIZE).map_err(redb_error)?;
-        Ok(())
-    }
+fn find(rows: &dyn Ask, digest: EntryDigest) -> Result<Option<u64>, LogError> {
+    let mut found = None;
+    let (from, to) = prefix_range(&digest.0);
+    rows.scan(Table::Digests, (&from, &to), Way::Up, &mut |key, _| {
+        let index = &key[PREFIX_BYTES..];
+        let facts = rows.get(Table::Facts, index)?;
+        if facts.is_some_and(|facts| facts.get(1..33) == Some(&digest.0[..])) {
+            found = Some(number(index));
+        }
+        Ok(found.is_none())
+    })?;
+    Ok(found)
+}
+
+/// Shows the index and facts of a run's entries from leaf index `first` on, in log order, until `visit` answers false.
+fn scan_run(rows: &dyn Ask, run: RunId, first: u64, visit: Visit<'_>) -> Result<(), LogError> {
+    let (mut from, to) = prefix_range(&run.0);
+    from[PREFIX_BYTES..].copy_from_slice(&first.to_be_bytes());
+    rows.scan(Table::Runs, (&from, &to), Way::Up, &mut |key, _| {
+        let index = &key[PREFIX_BYTES..];
+        match rows.get(Table::Facts, index)? {
+            Some(facts) if facts.get(33..65) == Some(&run.0[..]) => visit(index, &facts),
+            _ => Ok(true),
+        }
+    })
+}
+
+/// The range of all keys that begin like a hash.
+fn prefix_range(hash: &[u8; 32]) -> (Vec<u8>, Vec<u8>) {
+    let prefix = &hash[..PREFIX_BYTES];
+    // No leaf index is as high as the upper end.
+    ([prefix, &[0; 8]].concat(), [prefix, &[0xff; 8]].concat())
+}
+
+fn opening_key(prediction: EntryDigest, signer: PublicKey) -> Vec<u8> {
+    [prediction.0, signer.to_bytes()].concat()
+}
+
+/// A number as rows hold it. A damaged row has some other one, which whoever follows it notices.
+fn number(bytes: &[u8]) -> u64 {
+    bytes.try_into().map_or(u64::MAX, u64::from_be_bytes)
 }

@@ -3,11 +3,12 @@
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use ledger::http::app::Limits;
 use ledger::http::server::{Options, Running, start};
+use ledger::http::submitters::Rules;
 use schemas::attachment::AttachmentName;
 use schemas::digest::{
     Checksum, ConfigDigest, EntryDigest, PlanDigest, ProfileDigest, RunId, Salt, Seal, StateDigest,
@@ -19,6 +20,9 @@ use schemas::receipt::{DeviceFacts, Receipt};
 use schemas::run::{Run, Steps};
 use schemas::statement::{Payload, Statement};
 use schemas::verdict::{Cause, Finding, Outcome, Phase, Verdict, WrongWord};
+use tempfile::TempDir;
+
+pub mod witness;
 
 pub fn key(seed: u8) -> SecretKey {
     SecretKey::from_seed([seed; 32])
@@ -144,6 +148,8 @@ pub fn request(
     body: &[u8],
 ) -> io::Result<Answer> {
     let mut stream = TcpStream::connect(address)?;
+    // Head and body are two writes; the second must not wait for the first one's acknowledgement.
+    stream.set_nodelay(true)?;
     let length = body.len();
     let head = format!("{method} {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n{headers}");
     stream.write_all(format!("{head}Content-Length: {length}\r\n\r\n").as_bytes())?;
@@ -183,11 +189,65 @@ pub fn submit(address: SocketAddr, statement: &[u8]) -> Answer {
     request(address, "POST", "/entries", "Content-Type: application/cose\r\n", statement).unwrap()
 }
 
+/// A folder for a log, in a temporary one that its lock lies in too.
+pub struct Folder {
+    temporary: TempDir,
+    path: PathBuf,
+}
+
+impl Folder {
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The folder of the lock.
+    pub fn lock(&self) -> PathBuf {
+        self.temporary.path().join("log.lock")
+    }
+}
+
+pub fn folder() -> Folder {
+    let temporary = tempfile::tempdir().unwrap();
+    let path = temporary.path().join("log");
+    std::fs::create_dir(&path).unwrap();
+    Folder { temporary, path }
+}
+
+/// A program of tests/independent, under the interpreter that its packages were installed for.
+pub fn python(program: &str, argument: &Path) -> (bool, String) {
+    let packages = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("python");
+    let installed = std::fs::read_to_string(packages.join("installed"));
+    let installed = installed.expect("verifiers in Python are missing: run tools/setup.sh test");
+    let interpreter = installed.lines().next().unwrap();
+    let program = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/independent").join(program);
+    let mut command = Command::new(interpreter);
+    let output = command.arg(program).arg(argument).env("PYTHONPATH", packages).output().unwrap();
+    (output.status.success(), String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
+}
+
+pub fn submit_for_receipt(address: SocketAddr, statement: &[u8]) -> Answer {
+    let headers = "Content-Type: application/cose\r\nAccept: application/cose\r\n";
+    request(address, "POST", "/entries", headers, statement).unwrap()
+}
+
+pub fn copy_folder(from: &Path, to: &Path) {
+    let copied = Command::new("cp").arg("-a").arg(from).arg(to).status().unwrap();
+    assert!(copied.success());
+}
+
 pub const ORIGIN: &str = "example.com/ledger-test";
 
 pub fn options(data: &Path) -> Options {
     let listen = "127.0.0.1:0".parse().unwrap();
-    Options { data: data.to_owned(), listen, origin: Some(ORIGIN.to_owned()), limits: Limits::default() }
+    Options {
+        data: data.to_owned(),
+        lock: None,
+        listen,
+        origin: Some(ORIGIN.to_owned()),
+        limits: Limits::default(),
+        rules: Rules::default(),
+        witnesses: None,
+    }
 }
 
 pub fn served(data: &Path) -> Running {
@@ -203,13 +263,18 @@ pub struct Process {
 
 impl Process {
     pub fn start(data: &Path) -> Process {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_ledger"))
-            .args(["serve", "--listen", "0", "--origin", ORIGIN, "--data"])
-            .arg(data)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
+        Process::start_with(data, Stdio::null())
+    }
+
+    pub fn start_with(data: &Path, stderr: Stdio) -> Process {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ledger"));
+        command.args(["serve", "--listen", "0", "--origin", ORIGIN, "--data"]).arg(data);
+        Process::of(command.stderr(stderr))
+    }
+
+    /// Starts a command that serves, and waits until it does.
+    pub fn of(command: &mut Command) -> Process {
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let mut value = |name: &str| {
             let line = lines.next().expect("the server did not start").unwrap();

@@ -268,9 +268,10 @@ fn data_from(value: Value) -> Result<DataOrder, ObjectError> {
 fn update_value(update: &Update) -> Value {
     let bits = |bits: u32| Value::Uint(bits.into());
     let group = |steps: &Vec<GroupStep>| row(steps.iter().map(|step| [step.learning_rate, step.decay]));
+    let kind = Value::text(update.rule.word());
     let rule = match &update.rule {
         Rule::Adamw { beta1, one_minus_beta1, beta2, one_minus_beta2, epsilon, corrections } => Value::map([
-            ("kind", Value::text("adamw")),
+            ("kind", kind),
             ("beta1", bits(*beta1)),
             ("one_minus_beta1", bits(*one_minus_beta1)),
             ("beta2", bits(*beta2)),
@@ -278,11 +279,9 @@ fn update_value(update: &Update) -> Value {
             ("epsilon", bits(*epsilon)),
             ("corrections", row(corrections.iter().map(|step| [step.first, step.second]))),
         ]),
-        Rule::Sgd { momentum, nesterov } => Value::map([
-            ("kind", Value::text("sgd")),
-            ("momentum", bits(*momentum)),
-            ("nesterov", Value::Bool(*nesterov)),
-        ]),
+        Rule::Sgd { momentum, nesterov } => {
+            Value::map([("kind", kind), ("momentum", bits(*momentum)), ("nesterov", Value::Bool(*nesterov))])
+        }
     };
     Value::map([
         ("inverse_leaves", bits(update.inverse_leaves)),

@@ -11,6 +11,7 @@ pub mod small_plan;
 pub mod tensor;
 pub mod tree;
 pub mod window;
+pub mod witness;
 
 use objects::Sample;
 use schemas::cbor::{self, Value};
@@ -21,7 +22,8 @@ use schemas::record::{NonFinite, StepRecord};
 use schemas::trace::Trace;
 use schemas::verdict::{Cause, Finding, Outcome, Phase, Verdict, WrongWord};
 use schemas::{
-    bundle::Bundle, config::Config, opening::Opening, prediction, receipt::Receipt, run::Run, statement,
+    bundle::Bundle, completeness::Completeness, config::Config, opening::Opening, prediction,
+    receipt::Receipt, register::Register, run::Run, statement,
 };
 
 /// An encoded object, and how it is read.
@@ -61,6 +63,8 @@ pub fn reader(stem: &str) -> fn(&[u8]) -> Result<Vec<u8>, String> {
         "receipt" => read::<Receipt>,
         "receipt-body" => read::<ReceiptBody>,
         "verdict" => read::<Verdict>,
+        "register" => read::<Register>,
+        "completeness" => read::<Completeness>,
         "bundle" => read::<Bundle>,
         "trace" => read::<Trace>,
         "window" => read::<schemas::window::WindowProof>,
@@ -101,13 +105,17 @@ pub fn all(sample: &Sample) -> Vec<Encoded> {
         encoded("receipt", "body", receipt_body),
         encoded("verdict", "agree", &sample.verdict),
         encoded("verdict", "diverge", &diverging(sample)),
+        encoded("register", "register", &register(sample)),
         encoded("bundle", "agree", &sample.bundle),
+        encoded("completeness", "run", &sample.completeness),
+        encoded("completeness", "short", &Completeness { entries: None, ..sample.completeness.clone() }),
     ];
     for (name, text) in network::tomls().into_iter().skip(1) {
         let config = Config::from_toml(&text).unwrap();
         list.push(with(encoded("config", name, &config), "config digest", config.digest().to_string()));
     }
-    let names = ["run", "prediction", "receipt-0", "receipt-1", "opening", "verdict"];
+    let names =
+        ["run", "prediction", "receipt-0", "receipt-1", "opening", "register-0", "verdict", "register-1"];
     list.extend(sample.statements.iter().zip(names).map(|(bytes, name)| {
         let opened = statement::Statement::open(bytes).unwrap();
         let digest = Some(("entry digest", opened.digest.to_string()));
@@ -136,6 +144,14 @@ fn opening(sample: &Sample) -> Opening {
         panic!("the fifth statement is an opening")
     };
     opening
+}
+
+fn register(sample: &Sample) -> Register {
+    let last = sample.statements.last().unwrap();
+    let statement::Payload::Register(register) = statement::Statement::open(last).unwrap().payload else {
+        panic!("the last statement is a register")
+    };
+    register
 }
 
 /// The same body, ending in step 1 at the 12th tap of leaf 2.

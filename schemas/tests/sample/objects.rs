@@ -7,6 +7,7 @@ use schemas::attachment::AttachmentName;
 use schemas::bundle::{Bundle, Cover, ProvenEntry};
 use schemas::challenge::{challenge, chosen_step};
 use schemas::checksum::{Dtype, state_digest};
+use schemas::completeness::Completeness;
 use schemas::config::Config;
 use schemas::digest::{Checksum, EntryDigest, Salt};
 use schemas::fold::FoldKey;
@@ -19,6 +20,7 @@ use schemas::receipt::{
     Answer, DeviceFacts, DeviceOutcome, DeviceRecord, Exchange, Receipt, ReceiptBody, Sum,
 };
 use schemas::record::{Outcome, StepRecord};
+use schemas::register::{EntryLeaf, ListRoot, PredictionLeaf, Register};
 use schemas::run::{Run, Steps};
 use schemas::statement::{Payload, Statement};
 use schemas::trace::{Meeting, Trace};
@@ -41,9 +43,10 @@ pub struct Sample {
     pub receipts: Vec<(Receipt, ReceiptBody)>,
     pub verdict: Verdict,
     pub checkpoints: [String; 2],
-    /// In log order, from index 1: run, prediction, two receipts, opening, verdict.
+    /// In log order, from index 1: run, prediction, two receipts, opening, register, verdict, register.
     pub statements: Vec<Vec<u8>>,
     pub bundle: Bundle,
+    pub completeness: Completeness,
 }
 
 /// Entry 0 of the log (docs/spec/ledger.md).
@@ -98,6 +101,7 @@ pub fn sample() -> Sample {
         open: OpenBody { salt, body: name },
     };
     leaves.push(Statement::sign(&Payload::Opening(opening), &predictor).unwrap());
+    leaves.push(Statement::sign(&Payload::Register(register_of(&leaves)), &log_key).unwrap());
     let verdict = Verdict {
         run: run.id(),
         prediction: EntryDigest::of(&leaves[2]),
@@ -113,10 +117,12 @@ pub fn sample() -> Sample {
         evidence: vec![],
     };
     leaves.push(Statement::sign(&Payload::Verdict(Box::new(verdict.clone())), &predictor).unwrap());
+    leaves.push(Statement::sign(&Payload::Register(register_of(&leaves)), &log_key).unwrap());
     let late = tree::checkpoint(ORIGIN, &log_key, &leaves);
     let bodies = receipts.iter().map(|(_, body)| body.encode());
     let attachments = std::iter::once(body.encode()).chain(bodies).collect();
     let bundle = bundle_of(&leaves, &late, &plan, attachments);
+    let completeness = completeness_of(&leaves, &late);
     let statements = leaves.split_off(1);
     Sample {
         config,
@@ -131,6 +137,7 @@ pub fn sample() -> Sample {
         checkpoints: [early, late],
         statements,
         bundle,
+        completeness,
     }
 }
 
@@ -275,7 +282,7 @@ fn bundle_of(leaves: &[Vec<u8>], checkpoint: &str, plan: &Plan, mut attachments:
     };
     Bundle {
         checkpoint: checkpoint.as_bytes().to_vec(),
-        entries: [1, 2, 5, 3, 4, 6].map(entry).to_vec(),
+        entries: [1, 2, 5, 3, 4, 7].map(entry).to_vec(),
         covers: vec![Cover {
             tree_size: 3,
             inclusion: tree::inclusion(2, &leaves[..3]),
@@ -283,6 +290,44 @@ fn bundle_of(leaves: &[Vec<u8>], checkpoint: &str, plan: &Plan, mut attachments:
         }],
         plan: plan.encode(),
         attachments,
+    }
+}
+
+/// The leaves of a log's one run: of its entries, and of its predictions.
+fn lists_of(leaves: &[Vec<u8>]) -> (Vec<EntryLeaf>, Vec<PredictionLeaf>) {
+    let (mut entries, mut predictions) = (Vec::new(), Vec::new());
+    for (index, bytes) in (0..).zip(leaves).skip(1) {
+        let Statement { digest: entry, signer, payload } = Statement::open(bytes).unwrap();
+        entries.push(EntryLeaf { index, kind: payload.stem(), signer, entry });
+        if let Payload::Prediction(Prediction { steps, .. }) = payload {
+            predictions.push(PredictionLeaf { index, signer, steps, entry });
+        }
+    }
+    (entries, predictions)
+}
+
+/// The register that comes next in a log of one run.
+fn register_of(leaves: &[Vec<u8>]) -> Register {
+    let (entries, predictions) = lists_of(leaves);
+    let list = |leaves: &[Vec<u8>]| ListRoot { count: leaves.len() as u64, root: tree::root(leaves) };
+    Register {
+        run: Statement::open(&leaves[1]).unwrap().payload.run(),
+        size: leaves.len() as u64,
+        entries: list(&entries.iter().map(EntryLeaf::encode).collect::<Vec<_>>()),
+        predictions: list(&predictions.iter().map(PredictionLeaf::encode).collect::<Vec<_>>()),
+    }
+}
+
+/// The last entry of a log, a register, with its lists.
+fn completeness_of(leaves: &[Vec<u8>], checkpoint: &str) -> Completeness {
+    let index = leaves.len() - 1;
+    let (entries, predictions) = lists_of(&leaves[..index]);
+    let (bytes, proof) = (leaves[index].clone(), tree::inclusion(index, leaves));
+    Completeness {
+        checkpoint: checkpoint.as_bytes().to_vec(),
+        register: ProvenEntry { index: index as u64, bytes, proof },
+        predictions,
+        entries: Some(entries),
     }
 }
 

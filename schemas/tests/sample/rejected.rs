@@ -28,6 +28,8 @@ pub fn all(sample: &Sample) -> Vec<Case> {
     cases.extend(verdict_cases(sample));
     cases.extend(bundle_cases(sample));
     cases.extend(window_cases());
+    cases.extend(register_cases(sample));
+    cases.extend(completeness_cases(sample));
     cases
 }
 
@@ -449,4 +451,53 @@ fn window_cases() -> Vec<Case> {
         ("root_too_short", set("root", Value::bytes([0; 31]))),
     ];
     cases.into_iter().map(|(name, bytes)| Case { stem: "window", reader: "window", name, bytes }).collect()
+}
+
+fn register_cases(sample: &Sample) -> Vec<Case> {
+    let Payload::Register(register) = Statement::open(sample.statements.last().unwrap()).unwrap().payload
+    else {
+        unreachable!()
+    };
+    let good = register.encode();
+    let set = |path: &str, value: Value| set(&good, path, value);
+    let cases = [
+        ("run_missing", without(&good, "", "run")),
+        ("size_too_high", set("size", Value::Uint(1 << 63))),
+        ("more_entries_than_the_log", set("entries/count", Value::Uint(9))),
+        ("more_predictions_than_entries", set("predictions/count", Value::Uint(8))),
+        ("root_too_short", set("entries/root", Value::bytes([0; 31]))),
+        ("list_without_count", without(&good, "predictions", "count")),
+    ];
+    cases
+        .into_iter()
+        .map(|(name, bytes)| Case { stem: "register", reader: "register", name, bytes })
+        .collect()
+}
+
+fn completeness_cases(sample: &Sample) -> Vec<Case> {
+    let good = sample.completeness.encode();
+    let set = |path: &str, value: Value| set(&good, path, value);
+    let reversed = changed(&good, "entries", |at| items(at).reverse());
+    let twice = changed(&good, "predictions", |at| {
+        let first = items(at)[0].clone();
+        items(at).push(first);
+    });
+    let longer = changed(&good, "predictions/0", |at| items(at).push(Value::Uint(0)));
+    let cases = [
+        ("no_version", without(&good, "", "tallystick_completeness")),
+        ("version_2", set("tallystick_completeness", Value::Uint(2))),
+        ("checkpoint_too_long", set("checkpoint", Value::bytes(vec![b'x'; 16385]))),
+        ("register_too_long", set("register/bytes", Value::bytes(vec![0; 61441]))),
+        ("proof_not_whole", set("register/proof", Value::bytes([0; 33]))),
+        ("register_missing", without(&good, "", "register")),
+        ("entries_out_of_order", reversed),
+        ("prediction_twice", twice),
+        ("prediction_of_six_items", longer),
+        ("prediction_of_no_steps", set("predictions/0/3", Value::Uint(0))),
+        ("prediction_by_no_key", set("predictions/0/1", Value::bytes([0; 32]))),
+        ("entry_of_an_unknown_kind", set("entries/0/1", Value::text("genesis"))),
+        ("entry_not_a_list", set("entries/0", Value::Uint(1))),
+    ];
+    let case = |(name, bytes)| Case { stem: "completeness", reader: "completeness", name, bytes };
+    cases.into_iter().map(case).collect()
 }

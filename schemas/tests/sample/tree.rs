@@ -3,6 +3,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use schemas::cbor::{self, Value};
 use schemas::key::SecretKey;
 use sha2::{Digest as _, Sha256};
 
@@ -79,4 +80,52 @@ fn key_hash(origin: &str, key: &SecretKey) -> [u8; 4] {
     let hash =
         Sha256::new().chain_update(origin).chain_update(b"\n\x01").chain_update(key.public().to_bytes());
     hash.finalize()[..4].try_into().unwrap()
+}
+
+/// A COSE receipt (RFC 9942) of a leaf among `leaves`, as docs/spec/ledger.md has it.
+pub fn receipt(
+    origin: &str,
+    key: &SecretKey,
+    leaves: &[impl AsRef<[u8]>],
+    index: usize,
+    iat_unix_s: u64,
+) -> Vec<u8> {
+    let size = leaves.len() as u64;
+    let minus = |n: u64| Value::Nint(n - 1);
+    // RFC 9679: the key's required fields alone.
+    let public = vec![
+        (Value::Uint(1), Value::Uint(1)),
+        (minus(1), Value::Uint(6)),
+        (minus(2), Value::bytes(key.public().to_bytes())),
+    ];
+    let kid = Sha256::digest(cbor::encode(&Value::Map(public)));
+    let claims = vec![
+        (Value::Uint(1), Value::text(origin)),
+        (Value::Uint(2), Value::text(hex::encode(Sha256::digest(&leaves[index])))),
+        (Value::Uint(6), Value::Uint(iat_unix_s)),
+        (minus(65_537), Value::Uint(size)),
+    ];
+    let protected = cbor::encode(&Value::Map(vec![
+        (Value::Uint(1), minus(8)),
+        (Value::Uint(4), Value::bytes(kid)),
+        (Value::Uint(15), Value::Map(claims)),
+        (Value::Uint(395), Value::Uint(1)),
+    ]));
+    let signed = vec![
+        Value::text("Signature1"),
+        Value::bytes(&protected),
+        Value::bytes([]),
+        Value::bytes(root(leaves)),
+    ];
+    let signature = key.sign(&cbor::encode(&Value::Array(signed)));
+    let path = inclusion(index, leaves).into_iter().map(Value::bytes).collect();
+    let proof = Value::Array(vec![Value::Uint(size), Value::Uint(index as u64), Value::Array(path)]);
+    let proofs = Value::Map(vec![(minus(1), Value::Array(vec![Value::Bytes(cbor::encode(&proof))]))]);
+    let parts = vec![
+        Value::Bytes(protected),
+        Value::Map(vec![(Value::Uint(396), proofs)]),
+        Value::Null,
+        Value::bytes(signature),
+    ];
+    cbor::encode(&Value::Tag(18, Box::new(Value::Array(parts))))
 }

@@ -58,8 +58,13 @@ pub struct Story {
 
 impl Story {
     pub fn new() -> Story {
+        Story::within(Log::new("log.example/test", 1))
+    }
+
+    /// A story that goes into this log.
+    pub fn within(log: Log) -> Story {
         Story {
-            log: Log::new("log.example/test", 1),
+            log,
             run_index: 0,
             prediction_index: 0,
             prediction: None,
@@ -73,19 +78,24 @@ impl Story {
     /// Everything, for these bodies, with evidence and expected answer.
     pub fn whole(world: &World, bodies: &[ReceiptBody], evidence: Vec<Vec<u8>>, replayed: bool) -> Story {
         let mut story = Story::new();
-        story.log_run(world);
-        story.log.append(b"somebody else's".to_vec());
-        story.log_prediction(world, false);
-        let note = story.log.checkpoint(story.log.size());
-        for body in bodies {
-            let receipt = story.receipt(world, bodies.len() as u64, body, &note);
-            story.log_receipt(receipt, body, device_key(body.rank));
-        }
-        story.log_opening(world);
-        story.evidence = evidence;
-        let answer = replayed.then(|| honest_answer(world, &note));
-        story.log_verdict(world, answer);
+        story.tell(world, bodies, evidence, replayed);
         story
+    }
+
+    /// The same, from here on.
+    pub fn tell(&mut self, world: &World, bodies: &[ReceiptBody], evidence: Vec<Vec<u8>>, replayed: bool) {
+        self.log_run(world);
+        self.log.append(b"somebody else's".to_vec());
+        self.log_prediction(world, false);
+        let note = self.log.checkpoint(self.log.size());
+        for body in bodies {
+            let receipt = self.receipt(world, bodies.len() as u64, body, &note);
+            self.log_receipt(receipt, body, device_key(body.rank));
+        }
+        self.log_opening(world);
+        self.evidence = evidence;
+        let answer = replayed.then(|| honest_answer(world, &note));
+        self.log_verdict(world, answer);
     }
 
     pub fn sign(&mut self, payload: Payload, key: &SecretKey) -> u64 {
@@ -138,7 +148,7 @@ impl Story {
     }
 
     pub fn digest(&self, index: u64) -> EntryDigest {
-        EntryDigest::of(&self.log.entries[index as usize])
+        EntryDigest::of(self.log.entry(index))
     }
 
     pub fn terms<'a>(&'a self, world: &'a World) -> Terms<'a> {
