@@ -13,7 +13,8 @@ use verify::evidence::Evidence;
 use verify::pinpoint::first_difference;
 use verify::reconcile::can_be_replayed;
 
-/// Most names of configurations that a cause tells; more give the same bits only where there is next to nothing to compute.
+/// Most names of configurations that a cause tells; more give the same bits only where there is next to nothing to
+/// compute.
 const NAMES_MAX: usize = 6;
 
 /// Replays what the findings of a decision name, with the evidence they were located with.

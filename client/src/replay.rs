@@ -59,7 +59,8 @@ impl<'a> Replay<'a> {
         &self.session
     }
 
-    /// The state before `step`, from the nearest snapshot before it, or the run's first. It is kept for the next question.
+    /// The state before `step`, from the nearest snapshot before it, or the run's first. It is kept for the next
+    /// question.
     pub fn state_before(&self, step: u64) -> anyhow::Result<Ref<'_, State>> {
         let kept = self.last.take().filter(|state| state.step <= step);
         let mut state = match kept {
