@@ -350,7 +350,7 @@ fn every_stem_is_complete() {
             .collect::<Vec<_>>()
     };
     for (folder, also) in [
-        ("docs/spec", &["snapshot", "link", "work", "README"][..]),
+        ("docs/spec", &["snapshot", "link", "work", "variants", "README"][..]),
         ("schemas/cddl", &[][..]),
         ("fixtures", &["cbor", "step", "README"]),
     ] {

@@ -2,6 +2,7 @@
 
 use schemas::verdict::{Finding, Outcome, Verdict, WrongWord};
 use std::fmt::Write as _;
+use verify::json::is_tokens;
 use verify::reconcile::decided_before_answers;
 
 /// The verdict in words, a few lines.
@@ -55,25 +56,30 @@ fn tell_finding(finding: &Finding, text: &mut String) {
     line("operation", finding.operation.clone());
     line("tensor", finding.tensor.clone());
     line("element", finding.word.map(|word| word.element.to_string()));
-    line("bits", finding.word.map(bits));
+    line("bits", finding.word.map(|word| bits(word, finding.operation.as_deref())));
     line("cause", Some(finding.cause.to_string()));
     line("note", Some(finding.note.clone()));
 }
 
-/// Expected and found, as bits and as the f32 they are.
-fn bits(word: WrongWord) -> String {
-    let show = |bits: u32| format!("{bits:#010x} ({:e})", f32::from_bits(bits));
-    let flipped = word.expected ^ word.found;
-    let places: Vec<String> =
-        (0..32).filter(|bit| flipped >> bit & 1 == 1).map(|bit| bit.to_string()).collect();
-    let differ = if places.len() == 1 { "bit" } else { "bits" };
-    format!(
-        "expected {}, found {}: {differ} {} differ{}",
+/// Expected and found, as bits and as the numbers they are; `operation` tells tokens from f32.
+pub fn bits(word: WrongWord, operation: Option<&str>) -> String {
+    let tokens = is_tokens(operation);
+    let number = |bits: u32| if tokens { bits.to_string() } else { format!("{:e}", f32::from_bits(bits)) };
+    let show = |bits: u32| format!("{bits:#010x} ({})", number(bits));
+    let flipped = word.flipped_bits();
+    let places: Vec<String> = flipped.iter().map(|bit| bit.to_string()).collect();
+    let (bits, differ) = if flipped.len() == 1 { ("bit", "differs") } else { ("bits", "differ") };
+    let mut text = format!(
+        "expected {}, found {}: {bits} {} {differ}",
         show(word.expected),
         show(word.found),
-        places.join(" "),
-        if places.len() == 1 { "s" } else { "" }
-    )
+        places.join(" ")
+    );
+    if let Some(units) = word.units_apart().filter(|_| !tokens) {
+        let s = if units == 1 { "" } else { "s" };
+        let _ = write!(text, ", {units} unit{s} in the last place apart");
+    }
+    text
 }
 
 #[cfg(test)]
@@ -120,7 +126,8 @@ mod tests {
             "steps 0..9, 1 receipt (simulated devices)\n",
             "  operation  forward.layer0.mlp\n",
             "  element    17\n",
-            "  bits       expected 0x3f800000 (1e0), found 0xbf800000 (-1e0): bit 31 differs\n",
+            "  bits       expected 0x3f800000 (1e0), found 0xbf800000 (-1e0): bit 31 differs, \
+             2130706432 units in the last place apart\n",
             "  cause      fault\n",
             "missing: device 1 of 2: no receipt\n",
             "answers to the challenge: not needed, the verdict was decided before them\n",

@@ -55,6 +55,17 @@ Example:
   client reconcile --ledger http://127.0.0.1:7180 --log-key log/log.pub --prediction out/prediction \\
     --receipts receipts --key predictor.key --replay run.toml --out run.tally")]
     Reconcile(ReconcileArgs),
+    /// Name the first wrong operation of a leaf, its wrong word and the cause, from a device's trace and a prediction
+    #[command(after_help = "\
+Needs no log, and writes nothing. Without kept predicted traces --replay is needed: the leaf is computed again. With
+it, the operation is also computed under every known configuration (docs/spec/variants.md).
+
+Exit status: 0 the trace is as predicted, 1 it is not, 2 could not be compared.
+
+Example:
+  client pinpoint receipts/traces/rank-1/step-000003-leaf-0005.cbor --prediction out/prediction \\
+    --receipt receipts/receipt-1.cose --replay run.toml")]
+    Pinpoint(PinpointArgs),
     /// Check a bundle offline
     #[command(after_help = "\
 Exit status: 0 genuine and agreeing, 1 checked and not so, 2 could not be checked.
@@ -166,6 +177,25 @@ pub struct ReconcileArgs {
     #[arg(long, value_name = "FILE")]
     pub policy: Option<PathBuf>,
     /// Print the verdict as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `client pinpoint`.
+#[derive(Debug, Args)]
+pub struct PinpointArgs {
+    /// A device's trace of a leaf
+    pub trace: PathBuf,
+    /// The prediction's folder
+    #[arg(long, value_name = "DIR")]
+    pub prediction: PathBuf,
+    /// The device's receipt, in which the trace's root has to stand; its body is looked for beside it
+    #[arg(long, value_name = "FILE")]
+    pub receipt: Option<PathBuf>,
+    /// Compute the leaf again from this run.toml
+    #[arg(long, value_name = "RUN.TOML")]
+    pub replay: Option<PathBuf>,
+    /// Print the result as JSON
     #[arg(long)]
     pub json: bool,
 }

@@ -26,13 +26,27 @@ pub type Folders = BTreeMap<u64, PathBuf>;
 /// Compares, fetches what would name more, and compares again, until nothing more is found. `prediction` is the
 /// prediction's folder.
 pub fn locate(case: &Case, prediction: &Path, folders: &Folders) -> anyhow::Result<Located> {
+    locate_or(case, prediction, folders, &|_| Ok(None))
+}
+
+/// As `locate`; what no folder has is asked of `recompute`.
+pub fn locate_or(
+    case: &Case,
+    prediction: &Path,
+    folders: &Folders,
+    recompute: &dyn Fn(Need) -> anyhow::Result<Option<Vec<u8>>>,
+) -> anyhow::Result<Located> {
     let mut evidence = Evidence::none();
     let mut found: Vec<Vec<u8>> = Vec::new();
     loop {
         let decision = reconcile(&Case { evidence: &evidence, ..*case })?;
         let mut more = false;
         for need in &decision.needed {
-            let Some(bytes) = fetch(*need, case.run.id(), prediction, folders) else { continue };
+            let bytes = match fetch(*need, case.run.id(), prediction, folders) {
+                Some(bytes) => Some(bytes),
+                None => recompute(*need)?,
+            };
+            let Some(bytes) = bytes else { continue };
             if found.contains(&bytes) {
                 continue;
             }
@@ -107,5 +121,6 @@ pub fn case_of<'a>(
         refused,
         evidence,
         answer,
+        replayed: &[],
     }
 }

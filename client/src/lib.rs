@@ -17,6 +17,8 @@ pub mod challenge;
 pub mod receipts;
 pub mod replay;
 pub mod evidence;
+pub mod cause;
+pub mod pinpoint;
 pub mod reconcile;
 pub mod assemble;
 pub mod account;

@@ -4,7 +4,7 @@ use clap::Parser as _;
 use clap::error::ErrorKind;
 use client::cli::{Cli, Command};
 use client::output::{self, hint_of};
-use client::{bundle, challenge, check, completeness, monitor, reconcile, show, submit};
+use client::{bundle, challenge, check, completeness, monitor, pinpoint, reconcile, show, submit};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -20,6 +20,7 @@ fn main() -> ExitCode {
         Command::Submit(args) => submit::run(&args),
         Command::Challenge(args) => challenge::run(&args),
         Command::Reconcile(args) => reconcile::run(&args),
+        Command::Pinpoint(args) => pinpoint::run(&args),
         Command::Verify(args) => check::run(&args),
         Command::Bundle(args) => bundle::run(&args),
         Command::Show(args) => show::run(&args),

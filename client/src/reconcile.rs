@@ -3,15 +3,16 @@
 use crate::account;
 use crate::assemble::{Parts, assemble, check_own};
 use crate::atomic;
+use crate::cause;
 use crate::check::policy_file;
 use crate::cli::ReconcileArgs;
-use crate::evidence::{Folders, Located, case_of, locate};
+use crate::evidence::{Folders, Located, case_of, locate_or};
 use crate::folder::{Entries, Secrets, read_entries, read_secrets};
 use crate::keyfile;
 use crate::ledger::Ledger;
 use crate::output::{self, Hinted};
 use crate::receipts::{Judged, Receipts, submit_all};
-use crate::replay;
+use crate::replay::{self, Replay};
 use crate::submit::{connect, find_prediction};
 use anyhow::ensure;
 use schemas::attachment::AttachmentName;
@@ -20,14 +21,14 @@ use schemas::opening::Opening;
 use schemas::prediction::OpenBody;
 use schemas::receipt::Answer;
 use schemas::statement::{Payload, Statement};
-use schemas::verdict::{Outcome, Verdict};
+use schemas::verdict::{Cause, Finding, Outcome, Verdict};
 use std::path::Path;
 use step::setup::Setup;
 use verify::case::{Case, Decision, Need};
 use verify::evidence::Evidence;
 use verify::policy::Policy;
 use verify::receipt::{Admitted, Terms};
-use verify::reconcile::refused_of;
+use verify::reconcile::{can_be_replayed, refused_of};
 use verify::times::Times;
 
 /// What is known, and found sound, before the log is asked for anything.
@@ -103,11 +104,18 @@ pub fn run(args: &ReconcileArgs) -> anyhow::Result<u8> {
     let of = |judged: &Judged| (judged.admitted.receipt().rank, judged.folder.clone());
     // Of two receipts with one rank, which make the comparison incomplete, the first.
     let folders: Folders = receipts.judged.iter().rev().map(of).collect();
-    let mut located = locate(&case, &args.prediction, &folders)?;
+    let replay = replay.as_ref().map(|setup| Replay::new(&entries, &secrets, setup)).transpose()?;
+    let recompute = |need| replay.as_ref().map_or(Ok(None), |replay| replay.evidence(need));
+    let mut located = locate_or(&case, &args.prediction, &folders, &recompute)?;
     let mut answer = None;
     if located.decision.answers_judged {
-        answer = expected_answer(replay.as_ref(), &entries, &secrets, &receipts.judged)?;
-        located = locate(&Case { answer, ..case }, &args.prediction, &folders)?;
+        answer = expected_answer(replay.as_ref(), &receipts.judged)?;
+        located = locate_or(&Case { answer, ..case }, &args.prediction, &folders, &recompute)?;
+    }
+    if let Some(replay) = &replay {
+        let replayed = cause::replay(&located.decision, &case, &located.evidence, replay)?;
+        let case = Case { answer, replayed: &replayed, ..case };
+        located = locate_or(&case, &args.prediction, &folders, &recompute)?;
     }
     if entries.prediction.open.is_none() && earlier.is_none() && !args.accept_incomplete {
         stop_if_incomplete(&located.decision)?;
@@ -192,13 +200,8 @@ fn open(
 }
 
 /// The answer to the challenge by a replay, if one is wanted and there is one challenge to answer.
-fn expected_answer(
-    replay: Option<&Setup>,
-    entries: &Entries,
-    secrets: &Secrets,
-    judged: &[Judged],
-) -> anyhow::Result<Option<Answer>> {
-    let Some(setup) = replay else {
+fn expected_answer(replay: Option<&Replay>, judged: &[Judged]) -> anyhow::Result<Option<Answer>> {
+    let Some(replay) = replay else {
         output::note("the answers to the challenge are not held against a replay (--replay run.toml)");
         return Ok(None);
     };
@@ -206,7 +209,7 @@ fn expected_answer(
     challenges.sort();
     challenges.dedup();
     match challenges[..] {
-        [challenge] => replay::expected_answer(entries, secrets, challenge, setup),
+        [challenge] => replay.expected_answer(challenge),
         [] => Ok(None),
         // The comparison calls that incomplete: a verdict holds one answer.
         _ => Ok(None),
@@ -247,6 +250,9 @@ fn report(
     if let Some(hint) = traces_hint(&decision.needed) {
         output::hint(hint);
     }
+    if args.replay.is_none() && decision.findings.iter().any(is_open) {
+        output::hint("--replay run.toml tries every known configuration on the operation, to name the cause");
+    }
     let invalid_at = decision.invalid_at.as_deref();
     if args.json {
         let mut value = verify::json::verdict(verdict);
@@ -271,6 +277,11 @@ fn report(
     output::result(&output::printable(&text));
 }
 
+/// Whether a replay would say more of a finding.
+fn is_open(finding: &Finding) -> bool {
+    can_be_replayed(finding) && finding.cause == Cause::Undetermined
+}
+
 /// How to have what would have named the operation.
 fn traces_hint(needed: &[Need]) -> Option<&'static str> {
     let of_device = needed.iter().any(|need| matches!(need, Need::DeviceTrace { .. }));
@@ -291,6 +302,7 @@ mod tests {
             needed: vec![],
             answers_judged: false,
             invalid_at: None,
+            causes_replayed: false,
         }
     }
 

@@ -1,4 +1,5 @@
-//! The challenge's step, computed again: the expected answer.
+//! Steps and leaves of a prediction, computed again: the expected answer, traces and meetings that nobody kept, and the
+//! operation at which a device departed.
 
 use crate::folder::{Entries, Secrets};
 use crate::output::Hinted;
@@ -6,14 +7,18 @@ use anyhow::{Context as _, ensure};
 use schemas::challenge::chosen_step;
 use schemas::digest::Challenge;
 use schemas::fold::FoldKey;
+use schemas::object::Object as _;
 use schemas::receipt::Answer;
+use schemas::trace::Trace;
+use std::cell::{Ref, RefCell};
 use std::path::Path;
 use step::checksum::{FoldTables, checksum_f32};
 use step::dispatch::Backend;
-use step::session::Session;
+use step::session::{Session, Step};
 use step::setup::Setup;
 use step::snapshot;
 use step::state::State;
+use verify::case::Need;
 
 /// Reads a run.toml and what it names, and checks that it is of the predicted run.
 pub fn load(entries: &Entries, run_toml: &Path) -> anyhow::Result<Setup> {
@@ -29,48 +34,124 @@ pub fn load(entries: &Entries, run_toml: &Path) -> anyhow::Result<Setup> {
     Ok(setup)
 }
 
-/// Computes the step that `challenge` chose, from the nearest snapshot before it, and folds what a device has to
-/// answer with. The step's own checksums must be the predicted ones: then this is the computation predicted.
-pub fn expected_answer(
-    entries: &Entries,
-    secrets: &Secrets,
-    challenge: Challenge,
-    setup: &Setup,
-) -> anyhow::Result<Option<Answer>> {
-    let chosen = chosen_step(challenge, entries.prediction.steps);
-    // A run that ended before the chosen step has nothing to answer with.
-    let Some(record) = secrets.body.record(chosen) else { return Ok(None) };
-    let Some(outcome) = &record.outcome else { return Ok(None) };
-    let session = Session::new(&setup.plan, &setup.tokens, Backend::detect())?;
-    let mut state = state_before(entries, setup, chosen)?;
-    while state.step < chosen {
-        let before = state.step;
-        session.step(&mut state)?;
-        ensure!(state.step == before + 1, "the replay met a NaN or an infinity in step {before}");
-    }
-    let step = session.step(&mut state)?;
-    let reduced = step.reduced.context("the replay met a NaN or an infinity in a leaf")?;
-    let shape = [state.parameters.len() as u64];
-    let found = [checksum_f32(&shape, &reduced), checksum_f32(&shape, &state.parameters)];
-    let expected = [outcome.reduced, outcome.parameters];
-    ensure!(
-        found == expected,
-        "the replay of step {chosen} gives {found:?}, the prediction has {expected:?}: the folder's snapshots are \
-         of another run"
-    );
-    let tables = FoldTables::new(session.backend(), FoldKey::from(challenge), reduced.len());
-    Ok(Some(Answer {
-        step: chosen,
-        reduced: tables.fold(&reduced).fold,
-        parameters: tables.fold(&state.parameters).fold,
-    }))
+/// What goes wrong where a computation is not the predicted one.
+const OTHER_RUN: &str = "the folder's snapshots are of another run, or damaged";
+
+/// A predicted run, ready to be computed again from the snapshots in the prediction's folder.
+pub struct Replay<'a> {
+    entries: &'a Entries,
+    secrets: &'a Secrets,
+    setup: &'a Setup,
+    session: Session<'a>,
+    /// The state that was asked for last.
+    last: RefCell<Option<State>>,
 }
 
-/// The latest state that the prediction's folder keeps at or before `step`, or the run's first.
-fn state_before(entries: &Entries, setup: &Setup, step: u64) -> anyhow::Result<State> {
-    let folder = entries.folder.join("snapshots");
-    let Some(latest) = snapshot::saved_steps(&folder).into_iter().rfind(|saved| *saved <= step) else {
-        return Ok(setup.state.clone());
-    };
-    Ok(snapshot::kept(&folder, &setup.plan.parameters, setup.run.id(), latest)?)
+impl<'a> Replay<'a> {
+    /// Of the run that `setup` was read from.
+    pub fn new(entries: &'a Entries, secrets: &'a Secrets, setup: &'a Setup) -> anyhow::Result<Replay<'a>> {
+        let session = Session::new(&setup.plan, &setup.tokens, Backend::detect())?;
+        Ok(Replay { entries, secrets, setup, session, last: RefCell::new(None) })
+    }
+
+    /// What computes.
+    pub fn session(&self) -> &Session<'a> {
+        &self.session
+    }
+
+    /// The state before `step`, from the nearest snapshot before it, or the run's first. It is kept for the next
+    /// question.
+    pub fn state_before(&self, step: u64) -> anyhow::Result<Ref<'_, State>> {
+        let kept = self.last.take().filter(|state| state.step <= step);
+        let mut state = match kept {
+            Some(state) => state,
+            None => self.saved(step)?,
+        };
+        while state.step < step {
+            let before = state.step;
+            self.session.step(&mut state)?;
+            ensure!(state.step == before + 1, "the replay met a NaN or an infinity in step {before}");
+        }
+        self.last.replace(Some(state));
+        Ok(Ref::map(self.last.borrow(), |last| last.as_ref().expect("replay: it was put there")))
+    }
+
+    /// The latest state that the prediction's folder keeps at or before `step`, or the run's first.
+    fn saved(&self, step: u64) -> anyhow::Result<State> {
+        let folder = self.entries.folder.join("snapshots");
+        let Some(latest) = snapshot::saved_steps(&folder).into_iter().rfind(|saved| *saved <= step) else {
+            return Ok(self.setup.state.clone());
+        };
+        Ok(snapshot::kept(&folder, &self.setup.plan.parameters, self.setup.run.id(), latest)?)
+    }
+
+    /// A whole step, which has to come to the predicted gradient and parameters, and the state after it.
+    pub fn step(&self, number: u64) -> anyhow::Result<(Step, State)> {
+        let mut after = self.state_before(number)?.clone();
+        let step = self.session.step(&mut after)?;
+        let record =
+            self.secrets.body.record(number).context("the replay is of a step that is not predicted")?;
+        let predicted = record.outcome.as_ref().map(|outcome| [outcome.reduced, outcome.parameters]);
+        let found = step.record.outcome.as_ref().map(|outcome| [outcome.reduced, outcome.parameters]);
+        ensure!(
+            found == predicted,
+            "the replay of step {number} gives {found:?}, the prediction has {predicted:?}: {OTHER_RUN}"
+        );
+        Ok((step, after))
+    }
+
+    /// Holds the trace of a leaf computed again against the predicted root.
+    pub fn check_trace(&self, trace: &Trace) -> anyhow::Result<()> {
+        let (step, leaf) = (trace.step, trace.leaf);
+        let record =
+            self.secrets.body.record(step).context("the replay is of a step that is not predicted")?;
+        let expected = record.traces.get(leaf as usize).copied();
+        let found = trace.root();
+        ensure!(
+            expected == Some(found),
+            "the replay of step {step}, leaf {leaf} gives trace root {found}, the prediction has {}: {OTHER_RUN}",
+            expected.map_or("none".into(), |root| root.to_string())
+        );
+        Ok(())
+    }
+
+    /// The predicted trace of a leaf.
+    pub fn trace(&self, step: u64, leaf: u64) -> anyhow::Result<Trace> {
+        let state = self.state_before(step)?;
+        let folds = self.session.leaf(step, leaf, &state.parameters, &mut |_, _| ()).folds;
+        let trace = Trace { step, leaf, folds };
+        self.check_trace(&trace)?;
+        Ok(trace)
+    }
+
+    /// What a need names, encoded, if it is of the prediction.
+    pub fn evidence(&self, need: Need) -> anyhow::Result<Option<Vec<u8>>> {
+        match need {
+            Need::PredictedTrace { step, leaf } => Ok(Some(self.trace(step, leaf)?.encode())),
+            Need::Meeting { step } => Ok(self.step(step)?.0.meeting.map(|meeting| meeting.encode())),
+            Need::DeviceTrace { .. } => Ok(None),
+        }
+    }
+
+    /// Computes the step that `challenge` chose, and folds what a device has to answer with.
+    pub fn expected_answer(&self, challenge: Challenge) -> anyhow::Result<Option<Answer>> {
+        let chosen = chosen_step(challenge, self.entries.prediction.steps);
+        // A run that ended before the chosen step has nothing to answer with.
+        let Some(record) = self.secrets.body.record(chosen) else { return Ok(None) };
+        let Some(outcome) = &record.outcome else { return Ok(None) };
+        let (step, after) = self.step(chosen)?;
+        let reduced = step.reduced.context("the replay met a NaN or an infinity in a leaf")?;
+        let shape = [after.parameters.len() as u64];
+        let found = [checksum_f32(&shape, &reduced), checksum_f32(&shape, &after.parameters)];
+        ensure!(
+            found == [outcome.reduced, outcome.parameters],
+            "the replay of step {chosen} is not the one predicted: {OTHER_RUN}"
+        );
+        let tables = FoldTables::new(self.session.backend(), FoldKey::from(challenge), reduced.len());
+        Ok(Some(Answer {
+            step: chosen,
+            reduced: tables.fold(&reduced).fold,
+            parameters: tables.fold(&after.parameters).fold,
+        }))
+    }
 }

@@ -115,6 +115,10 @@ pub struct Run {
     /// Build kernels that contract products and sums, to see the device refused
     #[arg(long, hide = true)]
     pub contracted: bool,
+    /// Let the simulated device of a rank compute one operation in a wrong configuration, RANK:OPERATION:VARIANT, to
+    /// see it named
+    #[arg(long, hide = true, value_name = "SPEC")]
+    pub misconfigured: Option<String>,
     /// Check the job and say what memory, disk and time the run would need; nothing is written
     #[arg(long)]
     pub dry_run: bool,

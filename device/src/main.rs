@@ -11,6 +11,7 @@ use device::measure::{PATIENCE, Pace, measure};
 use device::progress::Watch;
 use device::report::TimePlan;
 use device::run::{Request, RunError, run, snapshot_every};
+use device::simulated::Simulated;
 use device::staging::StagingError;
 use device::{bench, check, keyfile::KeyFileError, report};
 use schemas::challenge::CHECKPOINT_BYTES_MAX;
@@ -37,6 +38,8 @@ enum Failure {
     Check(#[from] check::CheckError),
     #[error("backend {name}: expected a device that runs the profile exactly, found none: {why}")]
     Refused { name: &'static str, why: String },
+    #[error("{0}")]
+    Drill(String),
     #[error("stdout: {0}")]
     Output(std::io::Error),
     #[error("signals: {0}")]
@@ -208,7 +211,13 @@ fn run_job(flags: Run) -> Result<(), Failure> {
     // Before a compiler of kernels comes into the process: some catch these signals, do their own work, and raise them
     // again for whoever was there first, or for nobody.
     let stop = listen_for_signals()?;
-    let backend = chosen_backend(flags.backend.as_deref(), flags.contracted)?;
+    let backend: Box<dyn Backend> = match &flags.misconfigured {
+        Some(drill) if flags.backend.as_deref() == Some("simulated") => {
+            Box::new(Simulated::misconfigured(drill).map_err(Failure::Drill)?)
+        }
+        Some(_) => return Err(Failure::Drill("misconfigured: expected --backend simulated".into())),
+        None => chosen_backend(flags.backend.as_deref(), flags.contracted)?,
+    };
     let checkpoint = read_limited(&challenge, CHECKPOINT_BYTES_MAX as u64).map_err(Failure::Challenge)?;
     let peers = |addresses| Peers {
         addresses,

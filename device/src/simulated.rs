@@ -20,16 +20,59 @@ use step::setup::Setup;
 use step::state::State;
 use step::tree::Accumulator;
 use step::update;
+use step::variants::{Variant, drill};
 
 /// Runs plans on this machine's processor.
 pub struct Simulated {
     kernels: dispatch::Backend,
+    drill: Option<Misconfigured>,
+}
+
+/// One operation of one device computed in a known wrong configuration (docs/spec/variants.md), in every step and leaf:
+/// a drill, to see a verdict name it.
+struct Misconfigured {
+    rank: u64,
+    operation: String,
+    variant: Variant,
 }
 
 impl Simulated {
     /// With the fastest kernels this machine can run; all give the same bits.
     pub fn detect() -> Simulated {
-        Simulated { kernels: dispatch::Backend::detect() }
+        Simulated { kernels: dispatch::Backend::detect(), drill: None }
+    }
+
+    /// With a drill, RANK:OPERATION:VARIANT; the operation is one of the plan's, or `norm` or `adamw`.
+    pub fn misconfigured(text: &str) -> Result<Simulated, String> {
+        let parts: Vec<&str> = text.split(':').collect();
+        let [rank, operation, variant] = parts[..] else {
+            return Err(format!("misconfigured: expected RANK:OPERATION:VARIANT, found {text:?}"));
+        };
+        let rank = rank.parse().map_err(|_| format!("misconfigured: expected a rank, found {rank:?}"))?;
+        let variant = Variant::named(variant).map_err(|error| error.to_string())?;
+        let drill = Some(Misconfigured { rank, operation: operation.to_owned(), variant });
+        Ok(Simulated { drill, ..Simulated::detect() })
+    }
+
+    /// The drill of a device, if it is the one.
+    fn drill(&self, given: &Given) -> Result<Drill, BackendError> {
+        let Some(drill) = self.drill.as_ref().filter(|drill| drill.rank == given.rank) else {
+            return Ok(Drill::None);
+        };
+        let variant = drill.variant;
+        match drill.operation.as_str() {
+            "norm" => return Ok(Drill::Norm(variant)),
+            "adamw" => return Ok(Drill::Update(variant)),
+            _ => {}
+        }
+        let named = given.plan.operations.iter().position(|operation| operation.name == drill.operation);
+        match named.filter(|operation| variant.reaches(given.plan.operations[*operation].kind)) {
+            Some(operation) => Ok(Drill::Operation(drill::Drill { operation, variant })),
+            None => Err(BackendError(format!(
+                "misconfigured: expected an operation of the plan that {variant:?} reaches, found {:?}",
+                drill.operation
+            ))),
+        }
     }
 }
 
@@ -71,7 +114,8 @@ impl Backend for Simulated {
         };
         let coefficients =
             Coefficients::new(FoldKey::from(given.plan.digest()), given.plan.parameter_count());
-        Ok(Box::new(SimulatedDevice { session, state, coefficients, node: vec![], arrived: vec![] }))
+        let drill = self.drill(&given)?;
+        Ok(Box::new(SimulatedDevice { session, drill, state, coefficients, node: vec![], arrived: vec![] }))
     }
 }
 
@@ -93,8 +137,17 @@ impl Rehearsal {
     }
 }
 
+/// What a device computes in a wrong configuration.
+enum Drill {
+    None,
+    Operation(drill::Drill),
+    Norm(Variant),
+    Update(Variant),
+}
+
 struct SimulatedDevice<'a> {
     session: Session<'a>,
+    drill: Drill,
     state: State,
     /// Under the plan's key.
     coefficients: Coefficients,
@@ -130,7 +183,11 @@ impl Device for SimulatedDevice<'_> {
                     spoil.spoil(leaf, tap, words);
                 }
             };
-            let done = self.session.leaf(step, spoil.data_of(leaf), &self.state.parameters, &mut on_tap);
+            let (parameters, data) = (&self.state.parameters, spoil.data_of(leaf));
+            let done = match &self.drill {
+                Drill::Operation(drill) => drill.leaf(&self.session, step, data, parameters, &mut on_tap),
+                _ => self.session.leaf(step, data, parameters, &mut on_tap),
+            };
             match (done.gradient, &mut tree) {
                 (Some(gradient), Some(tree)) => tree.push(gradient, |_, _| ()),
                 // There is no sum any more; the leaves that follow only leave their traces.
@@ -177,13 +234,23 @@ impl Device for SimulatedDevice<'_> {
     }
 
     fn norm(&mut self) -> Result<f32, BackendError> {
-        Ok(update::global_norm(self.session.backend(), self.session.plan(), &self.node))
+        Ok(match &self.drill {
+            Drill::Norm(variant) => variant.norm(self.session.plan(), &self.node),
+            _ => update::global_norm(self.session.backend(), self.session.plan(), &self.node),
+        })
     }
 
     fn update(&mut self, step: u64) -> Result<(), BackendError> {
         // A skipped update leaves the state's own count behind; the constants are those of the step that runs.
         self.state.step = step;
-        update::apply(self.session.backend(), self.session.plan(), &self.node, &mut self.state);
+        let (backend, plan) = (self.session.backend(), self.session.plan());
+        match &self.drill {
+            Drill::Update(variant) => {
+                let norm = update::global_norm(backend, plan, &self.node);
+                variant.update(plan, &self.node, norm, &mut self.state);
+            }
+            _ => drop(update::apply(backend, plan, &self.node, &mut self.state)),
+        }
         Ok(())
     }
 

@@ -112,12 +112,13 @@ impl Phase {
     }
 }
 
-/// Why, as far as the evidence goes.
+/// Why, as far as the evidence goes. A configuration is one of docs/spec/variants.md, or several that give the same
+/// bits: `split-k-4 or split-k-8`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// One wrong word explains it exactly, or every known configuration was tried and none explains it.
     Fault,
-    /// The values are those of this other profile.
+    /// The values are those of this configuration.
     Configuration(String),
     /// The evidence at hand does not decide.
     Undetermined,
@@ -127,7 +128,7 @@ impl Cause {
     fn text(&self) -> String {
         match self {
             Cause::Fault => "fault".into(),
-            Cause::Configuration(profile) => format!("configuration: {profile}"),
+            Cause::Configuration(name) => format!("configuration: {name}"),
             Cause::Undetermined => "undetermined".into(),
         }
     }
@@ -173,6 +174,25 @@ pub struct WrongWord {
     pub expected: u32,
     /// The device's bits.
     pub found: u32,
+}
+
+impl WrongWord {
+    /// The bits that differ, lowest first.
+    pub fn flipped_bits(&self) -> Vec<u32> {
+        (0..32).filter(|bit| (self.expected ^ self.found) >> bit & 1 == 1).collect()
+    }
+
+    /// How many f32 lie between the two values, one of them counted: units in the last place. Both zeros are one value;
+    /// none if one of the two is a NaN.
+    pub fn units_apart(&self) -> Option<u64> {
+        let nan = |bits: u32| f32::from_bits(bits).is_nan();
+        let place = |bits: u32| {
+            let magnitude = i64::from(bits & 0x7fff_ffff);
+            if bits >> 31 == 1 { -magnitude } else { magnitude }
+        };
+        let distance = place(self.expected).abs_diff(place(self.found));
+        (!nan(self.expected) && !nan(self.found)).then_some(distance)
+    }
 }
 
 impl Object for Verdict {
@@ -273,8 +293,8 @@ fn finding_from(value: Value) -> Result<Finding, ObjectError> {
     let cause = match (text.as_str(), text.strip_prefix("configuration: ")) {
         ("fault", _) => Cause::Fault,
         ("undetermined", _) => Cause::Undetermined,
-        (_, Some(profile)) => Cause::Configuration(profile.into()),
-        _ => return Err(fields.wrong("cause", "fault, undetermined or configuration: <profile>", text)),
+        (_, Some(name)) => Cause::Configuration(name.into()),
+        _ => return Err(fields.wrong("cause", "fault, undetermined or configuration: <name>", text)),
     };
     let mut optional_text = |field| match fields.take_optional(field) {
         Some(value) => fields.as_text(field, value, NAME_CHARS_MAX).map(Some),
@@ -318,5 +338,30 @@ fn wrong_word(fields: &Fields, value: Value) -> Result<WrongWord, ObjectError> {
             "[element, expected bits, found bits]",
             format!("{} items", numbers.len()),
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_distance_of_two_words_counts_the_numbers_between() {
+        let word = |expected, found| WrongWord { element: 0, expected, found };
+        for (expected, found, units) in [
+            (0x3f80_0000, 0x3f80_0001, Some(1)),
+            (0x3f80_0001, 0x3f7f_ffff, Some(2)),
+            (0x0000_0000, 0x8000_0000, Some(0)),
+            (0x0000_0001, 0x8000_0001, Some(2)),
+            (0x7f7f_ffff, 0x7f80_0000, Some(1)),
+            (0xff80_0000, 0x7f80_0000, Some(0xff00_0000)),
+            (0x7fc0_0000, 0x3f80_0000, None),
+            (0x3f80_0000, 0xffff_ffff, None),
+        ] {
+            assert_eq!(word(expected, found).units_apart(), units, "{expected:08x} {found:08x}");
+            assert_eq!(word(found, expected).units_apart(), units);
+        }
+        assert_eq!(word(0x8000_0001, 2).flipped_bits(), [0, 1, 31]);
+        assert!(word(7, 7).flipped_bits().is_empty());
     }
 }

@@ -46,5 +46,8 @@ pub mod session;
 pub mod snapshot;
 pub mod weights;
 
+// Why a device's bits are others.
+pub mod variants;
+
 // From run.toml to all of the above.
 pub mod setup;

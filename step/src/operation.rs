@@ -44,26 +44,26 @@ pub struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
-    fn f32(&self, index: usize) -> &'a [f32] {
+    pub(crate) fn f32(&self, index: usize) -> &'a [f32] {
         match self.inputs[index] {
             Input::F32(words) => words,
             Input::U32(_) => panic!("operation: input {index} is not f32"),
         }
     }
 
-    fn u32(&self, index: usize) -> &'a [u32] {
+    pub(crate) fn u32(&self, index: usize) -> &'a [u32] {
         match self.inputs[index] {
             Input::U32(words) => words,
             Input::F32(_) => panic!("operation: input {index} is not u32"),
         }
     }
 
-    fn constant(&self, index: usize) -> f32 {
+    pub(crate) fn constant(&self, index: usize) -> f32 {
         f32::from_bits(self.constants[index])
     }
 
     /// Packed rows have as many heads of keys as of queries, whatever `kv_heads` says of other operations.
-    fn attention(&self, kv_heads: u64) -> AttentionShape {
+    pub(crate) fn attention(&self, kv_heads: u64) -> AttentionShape {
         let d = self.dimensions;
         AttentionShape {
             batches: d.batch as usize,

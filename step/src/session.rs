@@ -270,10 +270,23 @@ impl<'a> Session<'a> {
     }
 
     fn run(&self, step: u64, leaf: u64, parameters: &[f32], recording: Recording) -> Leaf {
+        let (tokens, targets) = self.window(step, leaf);
+        self.executor.leaf(parameters, &tokens, &targets, recording)
+    }
+
+    /// Tokens and targets of a leaf, [N] each.
+    pub fn window(&self, step: u64, leaf: u64) -> (Vec<u32>, Vec<u32>) {
         let d = self.plan.dimensions;
         let windows = self.order.leaf_windows(step, leaf, self.plan.leaves, d.batch);
-        let (tokens, targets) = inputs_and_targets(self.tokens, &windows, d.time as usize);
-        self.executor.leaf(parameters, &tokens, &targets, recording)
+        inputs_and_targets(self.tokens, &windows, d.time as usize)
+    }
+
+    /// Tokens and targets of a leaf if the windows were read as they lie in the data, without the permutation.
+    pub fn window_in_file_order(&self, step: u64, leaf: u64) -> (Vec<u32>, Vec<u32>) {
+        let d = self.plan.dimensions;
+        let first = (step * self.plan.leaves + leaf) * d.batch;
+        let windows: Vec<u64> = (first..first + d.batch).map(|q| q % self.order.windows()).collect();
+        inputs_and_targets(self.tokens, &windows, d.time as usize)
     }
 
     /// Fills every output with a NaN before it is computed (`Executor::poison`): for tests.
@@ -284,6 +297,16 @@ impl<'a> Session<'a> {
     /// Runs one leaf of `step` on `parameters`, [P].
     pub fn leaf(&self, step: u64, leaf: u64, parameters: &[f32], hook: Hook) -> Leaf {
         self.run(step, leaf, parameters, Recording::Taps(&self.tables, hook))
+    }
+
+    /// Runs one leaf on other tokens and targets than its own.
+    pub fn leaf_on(&self, (tokens, targets): (&[u32], &[u32]), parameters: &[f32], hook: Hook) -> Leaf {
+        self.executor.leaf(parameters, tokens, targets, Recording::Taps(&self.tables, hook))
+    }
+
+    /// The coefficients of the plan's folds.
+    pub fn folds(&self) -> &FoldTables {
+        &self.tables
     }
 
     /// Checksum and fold of a flat buffer, [P].

@@ -6,7 +6,7 @@ use crate::reference::adamw::AdamwConstants;
 use crate::reference::clip::{ascending_sum, clip_scale};
 use crate::reference::sgd::SgdConstants;
 use crate::state::{State, columns, spans};
-use schemas::plan::{Plan, Rule};
+use schemas::plan::{Plan, Rule, Update};
 use std::ops::Range;
 
 /// Turns the tree's root into the reduced gradient, in place: times the committed bits of 1/leaves. Returns its global
@@ -57,35 +57,54 @@ pub fn apply(backend: Backend, plan: &Plan, gradient: &[f32], state: &mut State)
 pub fn apply_with_norm(backend: Backend, plan: &Plan, gradient: &[f32], norm: f32, state: &mut State) {
     let update = &plan.update;
     let at = state.step as usize;
-    let value = f32::from_bits;
-    let scale = clip_scale(norm, value(update.clip), value(update.clip_epsilon));
+    let scale = clip_scale(norm, f32::from_bits(update.clip), f32::from_bits(update.clip_epsilon));
     for (span, parameter) in spans(&plan.parameters).into_iter().zip(&plan.parameters) {
-        let step = update.groups[parameter.group][at];
-        let (rate, decay) = (value(step.learning_rate), value(step.decay));
         let p = &mut state.parameters[span.clone()];
         let m = &mut state.first_moment[span.clone()];
         match &update.rule {
-            Rule::Adamw { beta1, one_minus_beta1, beta2, one_minus_beta2, epsilon, corrections } => {
-                let constants = AdamwConstants {
-                    beta1: value(*beta1),
-                    one_minus_beta1: value(*one_minus_beta1),
-                    beta2: value(*beta2),
-                    one_minus_beta2: value(*one_minus_beta2),
-                    eps: value(*epsilon),
-                    correction1: value(corrections[at].first),
-                    correction2: value(corrections[at].second),
-                    rate,
-                    decay,
-                };
+            Rule::Adamw { .. } => {
+                let constants = adamw_constants(update, parameter.group, at);
                 let v = &mut state.second_moment[span.clone()];
                 kernels::adamw(backend, constants, scale, &gradient[span], p, m, v);
             }
             // The velocity is the first moment; the second stays as it is, +0 in every run that starts here.
-            Rule::Sgd { momentum, nesterov } => {
-                let constants = SgdConstants { momentum: value(*momentum), nesterov: *nesterov, rate, decay };
+            Rule::Sgd { .. } => {
+                let constants = sgd_constants(update, parameter.group, at);
                 kernels::sgd(backend, constants, scale, &gradient[span], p, m);
             }
         }
     }
     state.step += 1;
+}
+
+/// The constants of AdamW for a group of parameters in step `at`.
+pub(crate) fn adamw_constants(update: &Update, group: usize, at: usize) -> AdamwConstants {
+    let Rule::Adamw { beta1, one_minus_beta1, beta2, one_minus_beta2, epsilon, corrections } = &update.rule
+    else {
+        panic!("update: the rule is not AdamW")
+    };
+    let (value, step) = (f32::from_bits, update.groups[group][at]);
+    AdamwConstants {
+        beta1: value(*beta1),
+        one_minus_beta1: value(*one_minus_beta1),
+        beta2: value(*beta2),
+        one_minus_beta2: value(*one_minus_beta2),
+        eps: value(*epsilon),
+        correction1: value(corrections[at].first),
+        correction2: value(corrections[at].second),
+        rate: value(step.learning_rate),
+        decay: value(step.decay),
+    }
+}
+
+/// The constants of SGD for a group of parameters in step `at`.
+pub(crate) fn sgd_constants(update: &Update, group: usize, at: usize) -> SgdConstants {
+    let Rule::Sgd { momentum, nesterov } = update.rule else { panic!("update: the rule is not SGD") };
+    let step = update.groups[group][at];
+    SgdConstants {
+        momentum: f32::from_bits(momentum),
+        nesterov,
+        rate: f32::from_bits(step.learning_rate),
+        decay: f32::from_bits(step.decay),
+    }
 }

@@ -1,6 +1,6 @@
 //! Checks a bundle from scratch, offline (docs/spec/bundle.md). The steps have the numbers of that page.
 
-use crate::case::{Case, Decision};
+use crate::case::{Case, Decision, Replayed};
 use crate::covers::{self, CoversError, NoQuorum};
 use crate::entries::{self, Entries, EntriesError};
 use crate::evidence::{Evidence, EvidenceError};
@@ -97,7 +97,7 @@ fn walk(decoded: Step<Bundle>, policy: &Policy, report: &mut Report) -> Option<(
     let Placed { covering, register } = report.record(6, order(&bundle, &entries, trust, head))?;
     let named = report.record(7, named(&entries, &opened, &attachments, log))?;
     let decision = report.record(8, compare(&entries, &opened, &named))?;
-    report.caveats = caveats(&entries, policy, decision.answers_judged, register);
+    report.caveats = caveats(&entries, policy, &decision, register);
     let notes: Vec<&[u8]> =
         entries.receipts.iter().map(|receipt| receipt.object.checkpoint.as_slice()).collect();
     report.times = Some(Times::of(policy, log, covering, &last, &notes));
@@ -331,6 +331,7 @@ fn named(entries: &Entries, opened: &Opened, attachments: &Attachments, log: &Ve
 fn compare(entries: &Entries, opened: &Opened, named: &Named) -> Step<Decision> {
     let logged = &entries.verdict.object;
     let refused = refused_of(&logged.missing);
+    let replayed: Vec<Replayed> = logged.findings.iter().map(Replayed::of).collect();
     let case = Case {
         run: &entries.run.object,
         plan: &opened.plan,
@@ -341,6 +342,7 @@ fn compare(entries: &Entries, opened: &Opened, named: &Named) -> Step<Decision> 
         refused: &refused,
         evidence: &named.evidence,
         answer: logged.answer,
+        replayed: &replayed,
     };
     let decision = reconcile(&case)?;
     let expected = Verdict {
@@ -354,7 +356,7 @@ fn compare(entries: &Entries, opened: &Opened, named: &Named) -> Step<Decision> 
         findings: decision.findings.clone(),
         missing: decision.missing.clone(),
         simulated: decision.simulated,
-        // These two are what the comparison was given.
+        // These two are what the comparison was given, as causes that rest on a replay are.
         answer: logged.answer,
         evidence: logged.evidence.clone(),
     };
@@ -427,7 +429,7 @@ fn counted(count: usize, what: &str) -> String {
 }
 
 /// What holds only on somebody's word, or not at all.
-fn caveats(entries: &Entries, policy: &Policy, answers_judged: bool, register: Option<u64>) -> Vec<String> {
+fn caveats(entries: &Entries, policy: &Policy, decision: &Decision, register: Option<u64>) -> Vec<String> {
     let verdict = &entries.verdict.object;
     let mut caveats = Vec::new();
     let mut say = |applies: bool, what: &str| {
@@ -441,11 +443,16 @@ fn caveats(entries: &Entries, policy: &Policy, answers_judged: bool, register: O
         entries.prediction.object.open.is_some(),
         "the prediction was made openly: receipts could have been copied from it",
     );
-    let (replayed, judged) = (verdict.answer.is_some(), answers_judged);
+    let (replayed, judged) = (verdict.answer.is_some(), decision.answers_judged);
     say(judged && !replayed, "the answers to the challenge were not held against a replay");
     say(
         judged && replayed,
         "the expected answer to the challenge is the verdict signer's: nothing here recomputes it",
+    );
+    say(
+        decision.causes_replayed,
+        "that a configuration is the cause, or that no known one is, is the verdict signer's word: nothing here \
+         computes the operation again",
     );
     say(
         register.is_none(),

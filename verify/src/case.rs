@@ -1,7 +1,7 @@
 //! What is compared, and what comes of it: the types around [`crate::reconcile::reconcile`].
 
 use crate::evidence::Evidence;
-use crate::locate::locate;
+use crate::pinpoint::{Place, place};
 use crate::prediction::PredictionError;
 use crate::receipt::{Admitted, Refusal};
 use schemas::digest::PlanDigest;
@@ -43,6 +43,25 @@ pub struct Case<'a> {
     pub evidence: &'a Evidence,
     /// The expected answer to the challenge, if someone replayed its step.
     pub answer: Option<Answer>,
+    /// What replays of operations came to, at most one for each rank.
+    pub replayed: &'a [Replayed],
+}
+
+/// What came of computing an operation again under every known configuration (docs/spec/variants.md), in the step and
+/// at the place where a device departed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Replayed {
+    /// The device.
+    pub rank: u64,
+    /// `configuration`, or `fault` if none gives its bits. `undetermined` says nothing.
+    pub cause: Cause,
+}
+
+impl Replayed {
+    /// What a finding says of it.
+    pub fn of(finding: &Finding) -> Replayed {
+        Replayed { rank: finding.rank, cause: finding.cause.clone() }
+    }
 }
 
 /// What comes of a case.
@@ -64,6 +83,8 @@ pub struct Decision {
     pub answers_judged: bool,
     /// Where an invalid step met its NaN or infinity, in words. Not part of the verdict.
     pub invalid_at: Option<String>,
+    /// Whether some cause rests on a replay of an operation. Not part of the verdict.
+    pub causes_replayed: bool,
 }
 
 /// Evidence that would name more.
@@ -128,14 +149,6 @@ pub(crate) enum Departure {
     Inherited(u64),
 }
 
-/// What is known of a wrong tensor.
-pub(crate) struct Place {
-    pub(crate) tensor: Option<String>,
-    pub(crate) word: Option<WrongWord>,
-    pub(crate) cause: Cause,
-    pub(crate) words: String,
-}
-
 impl<'a> Scene<'a> {
     pub(crate) fn record(&self, rank: u64) -> Option<&'a DeviceRecord> {
         self.by_rank[rank as usize].and_then(|admitted| admitted.record(self.step))
@@ -197,32 +210,7 @@ impl<'a> Scene<'a> {
 
     /// Looks for one wrong word in a tensor of `words` words.
     pub(crate) fn place(&self, predicted: Option<Fold>, found: Fold, words: u64) -> Place {
-        let unknown = |words: &str| Place {
-            tensor: None,
-            word: None,
-            cause: Cause::Undetermined,
-            words: words.to_string(),
-        };
-        let Some(predicted) = predicted else { return unknown("the predicted folds are not at hand") };
-        if predicted == found {
-            return unknown("its fold equals the prediction although its checksum does not");
-        }
-        match locate(predicted, found, self.case.plan_digest.into(), words) {
-            // One word always explains a tensor of one word: that says nothing about the cause.
-            Some(word) if words == 1 => Place {
-                tensor: None,
-                word: Some(word),
-                cause: Cause::Undetermined,
-                words: "its one word".into(),
-            },
-            Some(word) => Place {
-                tensor: None,
-                word: Some(word),
-                cause: Cause::Fault,
-                words: "one wrong word explains it exactly".into(),
-            },
-            None => unknown("more than one word differs"),
-        }
+        place(predicted, found, self.case.plan_digest, words)
     }
 }
 

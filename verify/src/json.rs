@@ -3,7 +3,7 @@
 use crate::report::{Check, Class, Report, State};
 use crate::times::Times;
 use schemas::digest::EntryDigest;
-use schemas::verdict::{Finding, Verdict};
+use schemas::verdict::{Finding, Verdict, WrongWord};
 use serde_json::{Value, json};
 
 /// A report, with the verdict in it once that is known to be what the comparison gives.
@@ -60,14 +60,27 @@ pub fn verdict(verdict: &Verdict) -> Value {
     })
 }
 
+/// Whether an operation writes tokens and no f32: the plan's one `window` does.
+pub fn is_tokens(operation: Option<&str>) -> bool {
+    operation == Some("window")
+}
+
+/// A wrong word: both values as bits, and as the numbers they are.
+pub fn word(word: WrongWord, tokens: bool) -> Value {
+    let number = |bits: u32| if tokens { bits.to_string() } else { format!("{:e}", f32::from_bits(bits)) };
+    json!({
+        "element": word.element,
+        "expected_bits": format!("{:#010x}", word.expected),
+        "found_bits": format!("{:#010x}", word.found),
+        "expected": number(word.expected),
+        "found": number(word.found),
+        "flipped_bits": word.flipped_bits(),
+        "units_apart": word.units_apart().filter(|_| !tokens),
+    })
+}
+
 fn finding_json(finding: &Finding) -> Value {
-    let word = finding.word.map(|word| {
-        json!({
-            "element": word.element,
-            "expected_bits": format!("{:#010x}", word.expected),
-            "found_bits": format!("{:#010x}", word.found),
-        })
-    });
+    let word = finding.word.map(|found| word(found, is_tokens(finding.operation.as_deref())));
     json!({
         "device": finding.device.to_string(),
         "rank": finding.rank,
@@ -88,7 +101,7 @@ mod tests {
     use schemas::digest::RunId;
     use schemas::key::SecretKey;
     use schemas::run::Steps;
-    use schemas::verdict::{Cause, Outcome, Phase, WrongWord};
+    use schemas::verdict::{Cause, Outcome, Phase};
 
     #[test]
     fn a_verdict_as_json_keeps_bits_as_text() {
@@ -120,6 +133,11 @@ mod tests {
         });
         assert_eq!(value["outcome"], "diverge");
         assert_eq!(value["findings"][0]["word"]["expected_bits"], "0x3f800000");
+        assert_eq!(value["findings"][0]["word"]["found"], "-1e0");
+        assert_eq!(value["findings"][0]["word"]["flipped_bits"], json!([31]));
+        assert_eq!(value["findings"][0]["word"]["units_apart"], 0x7f00_0000_u64);
+        let token = word(WrongWord { element: 3, expected: 65, found: 66 }, true);
+        assert_eq!((&token["found"], &token["units_apart"]), (&json!("66"), &Value::Null));
         assert_eq!(value["step"], 4);
         assert_eq!(value["opening"], Value::Null);
     }

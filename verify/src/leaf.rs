@@ -1,6 +1,7 @@
 //! Phase `leaf`: what a device computed for its own micro-batches, and where a step stopped being finite.
 
 use crate::case::{Departure, Need, Scene, note};
+use crate::pinpoint::first_difference;
 use schemas::plan::{Kind, Tap};
 use schemas::receipt::DeviceRecord;
 use schemas::record::NonFinite;
@@ -98,26 +99,16 @@ fn wrong_trace(
 }
 
 fn first_wrong_tap(scene: &Scene, finding: &mut Finding, leaf: u64, expected: &Trace, found: &Trace) {
-    let plan = scene.case.plan;
-    let shorter = expected.folds.len().min(found.folds.len());
-    let differs = expected.folds.iter().zip(&found.folds).position(|(expected, found)| expected != found);
-    let at = differs.unwrap_or(shorter);
-    let Some(tap) = plan.taps().nth(at) else {
-        finding.note = note(format!("leaf {leaf} differs in tap {at}, which the plan has not"));
-        return;
-    };
-    finding.operation = Some(plan.operations[tap.operation].name.clone());
-    finding.tensor = Some(plan.operand_name(tap.operand));
-    let first = format!("leaf {leaf} differs first in tap {at} of {}", plan.taps().count());
-    if differs.is_none() {
-        let which = if found.folds.len() == shorter { "the device's" } else { "the predicted" };
-        finding.note = note(format!("{first}, before which {which} trace ends at a NaN or an infinity"));
-        return;
+    let (plan, digest) = (scene.case.plan, scene.case.plan_digest);
+    let difference = first_difference(plan, digest, expected, found);
+    let difference = difference.expect("leaf: traces with different roots differ");
+    if let Some(tap) = difference.at {
+        finding.operation = Some(plan.operations[tap.operation].name.clone());
+        finding.tensor = Some(plan.operand_name(tap.operand));
     }
-    let place = scene.place(Some(expected.folds[at]), found.folds[at], plan.elements(tap.operand));
-    finding.word = place.word;
-    finding.cause = place.cause;
-    finding.note = note(format!("{first}; {}", place.words));
+    finding.word = difference.word;
+    finding.cause = difference.cause;
+    finding.note = note(format!("leaf {leaf} {}", difference.words));
 }
 
 /// Compares where a step stopped being finite within leaves. What a device says of its own leaf is its own; what it

@@ -9,7 +9,7 @@
 //! | 4 checksum | does the leaf read these tokens, and are they committed? | [`window`] |
 //! | 5 predict | does the opening fit the seal, the plan the run? | [`prediction`] |
 //! | 8 run | may this receipt be judged? | [`receipt`] |
-//! | 9 reconcile | do they agree, and if not, where? | [`evidence`], [`locate`], [`case`], [`reconcile`] |
+//! | 9 reconcile | do they agree, if not, where? | [`evidence`], [`locate`], [`pinpoint`], [`case`], [`reconcile`] |
 //! | 10 bundle | does the whole argument stand? | [`policy`], [`policy_file`], [`bundle`], [`report`], [`json`] |
 //! | 10 bundle | when was it? | [`times`] |
 //! | 10 bundle | is there no second prediction? | [`completeness`] |
@@ -19,6 +19,7 @@ pub mod prediction;
 pub mod receipt;
 pub mod evidence;
 pub mod locate;
+pub mod pinpoint;
 pub mod case;
 mod leaf;
 mod meet;

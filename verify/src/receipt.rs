@@ -135,7 +135,7 @@ impl Admitted {
     }
 
     /// The record of `step`; records are in ascending order.
-    pub(crate) fn record(&self, step: u64) -> Option<&DeviceRecord> {
+    pub fn record(&self, step: u64) -> Option<&DeviceRecord> {
         let at = self.body.records.binary_search_by_key(&step, |record| record.step).ok()?;
         Some(&self.body.records[at])
     }

@@ -58,17 +58,18 @@
 //! # Cause
 //!
 //! `fault` where exactly one word, of a tensor of more than one, explains both differences of the folds;
-//! `undetermined` otherwise.
+//! `undetermined` otherwise. A replay of the operation, which is the word of whoever made it, stands above both:
+//! `configuration` if one gives the device's bits, `fault` if every known one was tried and none does.
 
 use crate::answer;
-use crate::case::{Case, CaseError, Decision, Departure, LISTED_MAX, Scene, missing_line};
+use crate::case::{Case, CaseError, Decision, Departure, LISTED_MAX, Scene, missing_line, note};
 use crate::leaf;
 use crate::meet;
 use crate::prediction::{check_body, check_plan};
 use crate::receipt::{Admitted, check_shape};
 use crate::update;
 use schemas::record::NonFinite;
-use schemas::verdict::{Finding, Outcome, Phase, Verdict};
+use schemas::verdict::{Cause, Finding, Outcome, Phase, Verdict};
 
 const REFUSED_PREFIX: &str = "refused: ";
 /// Most refusals listed.
@@ -93,6 +94,7 @@ pub fn reconcile(case: &Case) -> Result<Decision, CaseError> {
         needed: Vec::new(),
         answers_judged: false,
         invalid_at: None,
+        causes_replayed: false,
     };
     decision.missing = unfit(case);
     if decision.missing.is_empty() {
@@ -101,8 +103,32 @@ pub fn reconcile(case: &Case) -> Result<Decision, CaseError> {
     } else {
         decision.outcome = Outcome::Incomplete;
     }
+    apply_replays(case, &mut decision);
     finish(case, &mut decision);
     Ok(decision)
+}
+
+/// Whether a finding names an operation that can be computed again.
+pub fn can_be_replayed(finding: &Finding) -> bool {
+    finding.operation.is_some() && matches!(finding.phase, Phase::Leaf | Phase::Update)
+}
+
+/// Puts what replays came to into the findings they are about.
+fn apply_replays(case: &Case, decision: &mut Decision) {
+    for finding in decision.findings.iter_mut().filter(|finding| can_be_replayed(finding)) {
+        let Some(replayed) = case.replayed.iter().find(|replayed| replayed.rank == finding.rank) else {
+            continue;
+        };
+        let words = match (&replayed.cause, &finding.cause) {
+            (Cause::Configuration(_), _) => "computed again in this configuration it has the device's bits",
+            // Where one word explains it, nothing more is said.
+            (Cause::Fault, Cause::Undetermined) => "computed again, no known configuration gives these bits",
+            _ => continue,
+        };
+        finding.note = note(format!("{}; {words}", finding.note));
+        finding.cause = replayed.cause.clone();
+        decision.causes_replayed = true;
+    }
 }
 
 /// What keeps receipts from being judged together at all.

@@ -586,6 +586,7 @@ fn a_case_whose_parts_do_not_belong_together_is_an_error() {
         refused: &[],
         evidence: &evidence,
         answer: None,
+        replayed: &[],
     };
     let reconcile = verify::reconcile::reconcile;
     assert!(reconcile(&case).is_ok());

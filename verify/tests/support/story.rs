@@ -341,6 +341,7 @@ pub fn decide(
         refused,
         evidence,
         answer,
+        replayed: &[],
     };
     reconcile(&case).unwrap()
 }

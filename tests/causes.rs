@@ -1,0 +1,179 @@
+//! Why a device departed, told from its bits: an honest device in a wrong configuration and a faulty one, end to end.
+
+use tests::workshop::{Ended, Log, Workshop};
+
+/// `run/` predicted and committed.
+fn predicted(more: &str) -> (Workshop, Log) {
+    let shop = Workshop::open();
+    shop.write_run("run", 1);
+    let log = shop.ledger();
+    let commit = format!("--commit --ledger {} --log-key log/log.pub {more}", log.url);
+    let predict = format!("predict --run run.toml --steps 0..3 --out run --key predictor.key {commit}");
+    shop.run("oracle", &predict).expect_code(0);
+    shop.challenge("run", &log).expect_code(0);
+    (shop, log)
+}
+
+/// Runs two devices, reconciles with a replay, verifies: the verdict diverges and has every text.
+fn diverges(shop: &Workshop, log: &Log, devices: &str, texts: &[&str]) -> Ended {
+    shop.devices("run", 2, "receipts", devices).expect_code(0);
+    let mut ended = shop.reconcile("run", log, "--replay run.toml").expect_code(1);
+    for text in texts {
+        ended = ended.expect_text(text);
+    }
+    let genuine = shop.verify("run.tally").expect_code(1).expect_text("genuine, but verdict is diverge");
+    assert!(!genuine.stdout.contains("verify: error"), "{}", genuine.stdout);
+    ended
+}
+
+#[test]
+fn contraction_switched_off_in_one_operation_is_named_as_a_configuration() {
+    let (shop, log) = predicted("");
+    let operation = "forward.layer1.mlp.expand";
+    let drill = format!("--traces --misconfigured 1:{operation}:uncontracted");
+    let named = format!("operation {operation}");
+    let texts = [
+        "diverge at step 0",
+        "device 1 (",
+        "phase leaf",
+        "leaf 2",
+        &named,
+        "cause configuration: uncontracted",
+        "more than one word differs; computed again in this configuration it has the device's bits",
+    ];
+    diverges(&shop, &log, &drill, &texts);
+    // Nobody who verifies computes anything again, and is told so.
+    let word =
+        "note: that a configuration is the cause, or that no known one is, is the verdict signer's word";
+    shop.verify("run.tally").expect_code(1).expect_text(word);
+
+    // The same of one leaf, without a log: the trace, held against the receipt and the prediction.
+    let pinpoint =
+        "pinpoint run/receipts/traces/rank-1/step-000000-leaf-0002.cbor --prediction run/prediction";
+    let all = format!("{pinpoint} --receipt run/receipts/receipt-1.cose --replay run.toml");
+    let ended = shop.run("client", &all).expect_code(1).expect_text("step 0, leaf 2: not as predicted");
+    ended.expect_text(&named).expect_text("cause configuration: uncontracted");
+    let json = shop.run("client", &format!("{all} --json")).expect_code(1);
+    let value: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
+    assert_eq!(
+        (&value["operation"], &value["cause"]),
+        (&operation.into(), &"configuration: uncontracted".into())
+    );
+    let ended = shop.run("client", pinpoint).expect_code(1).expect_text("cause undetermined");
+    ended.expect_text("hint: --replay run.toml tries every known configuration");
+}
+
+#[test]
+fn a_stuck_bit_is_named_as_a_fault() {
+    let (shop, log) = predicted("");
+    let operation = "forward.layer1.mlp.expand";
+    let fault = format!("stuck-bit:device=1,step=1,leaf=3,operation={operation},bit=12,value=1");
+    let texts = [
+        "diverge at step 1",
+        "device 1 (",
+        "phase leaf",
+        "leaf 3",
+        "operation forward.layer1.mlp.expand",
+        "cause fault",
+        "more than one word differs; computed again, no known configuration gives these bits",
+    ];
+    diverges(&shop, &log, &format!("--traces --fault {fault}"), &texts);
+}
+
+#[test]
+fn one_flipped_bit_is_a_fault_with_both_values_their_bits_and_their_distance() {
+    // No trace is kept by the oracle: the leaf is computed again.
+    let (shop, log) = predicted("--no-traces");
+    let operation = "forward.layer0.attention";
+    let fault = format!("bit-flip:device=0,step=1,leaf=0,operation={operation},element=34,bit=3");
+    let texts = [
+        "diverge at step 1",
+        "device 0 (",
+        "operation forward.layer0.attention",
+        "element 34",
+        "bit 3 differs, 8 units in the last place apart",
+        "cause fault",
+        "one wrong word explains it exactly",
+    ];
+    diverges(&shop, &log, &format!("--traces --fault {fault}"), &texts);
+
+    let pinpoint =
+        "pinpoint run/receipts/traces/rank-0/step-000001-leaf-0000.cbor --prediction run/prediction";
+    let ended = shop.run("client", pinpoint).expect_code(2);
+    ended.expect_text("keeps no trace of step 1, leaf 0").expect_text("hint: --replay run.toml");
+    let json = shop.run("client", &format!("{pinpoint} --replay run.toml --json")).expect_code(1);
+    let value: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
+    assert_eq!(value["word"]["flipped_bits"], serde_json::json!([3]), "{value}");
+    assert_eq!((&value["word"]["units_apart"], &value["cause"]), (&8.into(), &"fault".into()));
+    let right = "pinpoint run/receipts/traces/rank-0/step-000001-leaf-0001.cbor --prediction run/prediction";
+    let ended = shop.run("client", &format!("{right} --replay run.toml")).expect_code(0);
+    ended.expect_text("step 1, leaf 1: every fold is as predicted");
+    // A trace that its device did not sign, or another device's.
+    let unsigned = format!("{pinpoint} --receipt run/receipts/receipt-1.cose --replay run.toml");
+    shop.run("client", &unsigned).expect_code(2).expect_text("leaf 0 is not one of device 1");
+    let folder = shop.path("run/receipts/traces/rank-0");
+    std::fs::copy(folder.join("step-000001-leaf-0001.cbor"), folder.join("other.cbor")).unwrap();
+    let receipt = "--receipt run/receipts/receipt-0.cose --replay run.toml --prediction run/prediction";
+    shop.run("client", &format!("pinpoint run/receipts/traces/rank-0/other.cbor {receipt}")).expect_code(0);
+    shop.run("client", &format!("pinpoint run.toml {receipt}"))
+        .expect_code(2)
+        .expect_text("device run --traces");
+}
+
+#[test]
+fn windows_in_another_order_are_named_by_the_leaf_they_belong_to() {
+    let (shop, log) = predicted("");
+    let texts = [
+        "diverge at step 1",
+        "device 1 (",
+        "phase leaf",
+        "leaf 2",
+        "operation window",
+        "tensor tokens",
+        "cause configuration: data-of-step-1-leaf-0",
+    ];
+    diverges(&shop, &log, "--traces --fault swapped-leaves:device=1,step=1,leaf=2,with=0", &texts);
+}
+
+#[test]
+fn an_optimizer_and_a_norm_in_another_configuration_are_named() {
+    let (shop, log) = predicted("");
+    let texts = [
+        "device 1 (",
+        "phase update",
+        "operation adamw",
+        "cause configuration: uncontracted",
+        "computed again in this configuration",
+    ];
+    diverges(&shop, &log, "--misconfigured 1:adamw:uncontracted", &texts);
+}
+
+#[test]
+fn without_a_replay_a_cause_is_left_open_and_the_way_to_it_told() {
+    let (shop, log) = predicted("");
+    let drill = "--traces --misconfigured 0:backward.layer0.mlp.expand.weight:split-k-2";
+    shop.devices("run", 2, "receipts", drill).expect_code(0);
+    let ended = shop.reconcile("run", &log, "--no-replay").expect_code(1);
+    let ended = ended.expect_text("cause undetermined").expect_text("more than one word differs");
+    ended.expect_text("hint: --replay run.toml tries every known configuration");
+    let verified = shop.verify("run.tally").expect_code(1);
+    assert!(!verified.stdout.contains("configuration"), "{}", verified.stdout);
+}
+
+#[test]
+fn a_drill_that_cannot_be_is_refused_with_what_there_is() {
+    let (shop, _log) = predicted("");
+    for (drill, told) in [
+        ("1:forward.layer0.attention", "expected RANK:OPERATION:VARIANT"),
+        ("x:forward.layer0.attention:uncontracted", "expected a rank, found \"x\""),
+        ("1:forward.layer0.attention:fast-math", "expected one of uncontracted, contracted"),
+        ("1:forward.nothing:uncontracted", "expected an operation of the plan"),
+        ("1:forward.layer0.mlp.gelu:split-k-2", "that split-k-2 reaches"),
+    ] {
+        let out = format!("out-{}", drill.len());
+        shop.devices("run", 2, &out, &format!("--misconfigured {drill}")).expect_code(2).expect_text(told);
+    }
+    shop.devices("run", 2, "opencl", "--backend opencl --misconfigured 1:adamw:uncontracted")
+        .expect_code(2)
+        .expect_text("expected --backend simulated");
+}
