@@ -3,7 +3,7 @@
 use crate::draw::{Draw, Expected, Truth, Word};
 use crate::scene::Located;
 use schemas::fold::NAN_WORD;
-use schemas::verdict::{Finding, Outcome};
+use schemas::verdict::{Cause, Finding, Outcome};
 
 /// What was right. `None` where it does not apply.
 #[derive(Debug, Default)]
@@ -20,13 +20,15 @@ pub struct Marks {
     pub operation: Option<bool>,
     /// The element and both its values.
     pub element: Option<bool>,
+    /// The cause, where a replay can tell it: a fault is no configuration.
+    pub cause: Option<bool>,
 }
 
 impl Marks {
     /// Whether anything was wrong.
     pub fn missed(&self) -> bool {
         let all = self.detected && self.device && self.step && self.phase;
-        !all || self.operation == Some(false) || self.element == Some(false)
+        !all || [self.operation, self.element, self.cause].contains(&Some(false))
     }
 }
 
@@ -68,6 +70,7 @@ fn both(one: Marks, other: Marks) -> Marks {
         phase: one.phase && other.phase,
         operation: and(one.operation, other.operation),
         element: and(one.element, other.element),
+        cause: and(one.cause, other.cause),
     }
 }
 
@@ -91,6 +94,7 @@ fn missing(draw: &Draw, located: &Located) -> Marks {
         phase: incomplete,
         operation: None,
         element: None,
+        cause: None,
     }
 }
 
@@ -101,7 +105,8 @@ fn found(draw: &Draw, expected: &Expected, located: &Located, finding: Option<&F
     let Some(finding) = finding else {
         let nothing = |applies: bool| applies.then_some(false);
         let (operation, element) = (nothing(expected.operations.is_some()), nothing(expected.word.is_some()));
-        return Marks { detected, step, operation, element, ..Marks::default() };
+        let cause = nothing(draw.in_leaf());
+        return Marks { detected, step, operation, element, cause, ..Marks::default() };
     };
     let device = expected.peer.is_none_or(|peer| finding.peer == Some(peer));
     let phase = expected.phases.contains(&finding.phase);
@@ -110,7 +115,12 @@ fn found(draw: &Draw, expected: &Expected, located: &Located, finding: Option<&F
         .as_ref()
         .map(|operations| finding.operation.as_ref().is_some_and(|operation| operations.contains(operation)));
     let element = expected.word.as_ref().map(|word| word_is(word, finding));
-    Marks { detected, device, step, phase, operation, element }
+    let cause = draw.in_leaf().then(|| match &finding.cause {
+        Cause::Fault => draw.form != "swapped-leaves",
+        Cause::Configuration(name) => draw.form == "swapped-leaves" && name.starts_with("data-of-step-"),
+        Cause::Undetermined => false,
+    });
+    Marks { detected, device, step, phase, operation, element, cause }
 }
 
 /// Whether a finding names the very word, with both its values. All NaNs are one word in folds.

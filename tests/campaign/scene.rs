@@ -1,9 +1,10 @@
 //! A run that is predicted once and then run again and again, each time with another fault.
 
 use crate::draw::Random;
+use client::cause;
 use client::evidence::{Folders, case_of, locate};
 use client::folder::{Entries, Secrets, read_entries, read_secrets};
-use client::replay;
+use client::replay::{self, Replay};
 use device::backend::Backend;
 use device::job::Job;
 use device::run::{Request, run};
@@ -164,14 +165,18 @@ impl Scene {
         let none = Evidence::none();
         let case = case_of(&self.entries, &self.secrets, &admitted, &refused, &none, None);
         let prediction = &self.entries.folder;
-        let located = |case: &Case| locate(case, prediction, &folders).expect("campaign: a case fits");
-        let mut decision = located(&case).decision;
-        let challenge = challenge(self.entries.id, checkpoint);
-        let expected = replay::expected_answer(&self.entries, &self.secrets, challenge, &self.setup);
+        let locate = |case: &Case| locate(case, prediction, &folders).expect("campaign: a case fits");
+        let mut located = locate(&case);
+        let replay = Replay::new(&self.entries, &self.secrets, &self.setup);
+        let replay = replay.expect("campaign: the plan was predicted");
+        let expected = replay.expected_answer(challenge(self.entries.id, checkpoint));
         let answer = expected.expect("campaign: the replay is the prediction");
-        if decision.answers_judged {
-            decision = located(&Case { answer, ..case }).decision;
+        if located.decision.answers_judged {
+            located = locate(&Case { answer, ..case });
         }
+        let replayed = cause::replay(&located.decision, &case, &located.evidence, &replay);
+        let replayed = replayed.expect("campaign: what is found can be replayed");
+        let decision = locate(&Case { answer, replayed: &replayed, ..case }).decision;
         let honest = |one: &Admitted| {
             let rank = one.receipt().rank;
             let mut records =

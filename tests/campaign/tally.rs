@@ -17,6 +17,7 @@ struct Count {
     phase: u64,
     operation: (u64, u64),
     element: (u64, u64),
+    cause: (u64, u64),
 }
 
 impl Count {
@@ -26,7 +27,12 @@ impl Count {
         self.device += u64::from(marks.device);
         self.step += u64::from(marks.step);
         self.phase += u64::from(marks.phase);
-        for (count, mark) in [(&mut self.operation, marks.operation), (&mut self.element, marks.element)] {
+        let each = [
+            (&mut self.operation, marks.operation),
+            (&mut self.element, marks.element),
+            (&mut self.cause, marks.cause),
+        ];
+        for (count, mark) in each {
             count.0 += u64::from(mark == Some(true));
             count.1 += u64::from(mark.is_some());
         }
@@ -68,18 +74,28 @@ impl Tally {
 
     /// Whether nothing was missed.
     pub fn perfect(&self) -> bool {
-        let Count { faulty, detected, device, step, phase, operation, element } = self.all;
+        let Count { faulty, detected, device, step, phase, operation, element, cause } = self.all;
         self.false_alarms == 0
             && [detected, device, step, phase].iter().all(|right| *right == faulty)
             && operation.0 == operation.1
             && element.0 == element.1
+            && cause.0 == cause.1
     }
 
     /// For people.
     pub fn table(&self) -> String {
         let mut text = format!(
-            "{:<16}{:>7}{:>10}{:>8}{:>7}{:>7}{:>14}{:>12}{:>11}\n",
-            "form", "faulty", "detected", "device", "step", "phase", "operation", "element", "no effect"
+            "{:<16}{:>7}{:>10}{:>8}{:>7}{:>7}{:>14}{:>14}{:>14}{:>11}\n",
+            "form",
+            "faulty",
+            "detected",
+            "device",
+            "step",
+            "phase",
+            "operation",
+            "element",
+            "cause",
+            "no effect"
         );
         let rows = self.forms.iter().map(|(form, count)| (form.as_str(), count));
         for (form, count) in rows.chain([("in a leaf", &self.leaf), ("all", &self.all)]) {
@@ -88,7 +104,7 @@ impl Tally {
             let none = if form == "all" { self.without_effect.values().sum() } else { none };
             writeln!(
                 text,
-                "{form:<16}{:>7}{:>10}{:>8}{:>7}{:>7}{:>14}{:>12}{none:>11}",
+                "{form:<16}{:>7}{:>10}{:>8}{:>7}{:>7}{:>14}{:>14}{:>14}{none:>11}",
                 count.faulty,
                 count.detected,
                 count.device,
@@ -96,6 +112,7 @@ impl Tally {
                 count.phase,
                 of(count.operation),
                 of(count.element),
+                of(count.cause),
             )
             .expect("tally: writing to a text does not fail");
         }
@@ -119,6 +136,8 @@ impl Tally {
             "leaf_operation_of": self.leaf.operation.1,
             "element_right": all.element.0,
             "element_of": all.element.1,
+            "cause_right": all.cause.0,
+            "cause_of": all.cause.1,
             "without_effect": self.without_effect.values().sum::<u64>(),
             "clean": self.clean,
             "false_alarms": self.false_alarms,
