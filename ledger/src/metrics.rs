@@ -179,3 +179,46 @@ fn outcomes(witness: &WitnessCounters) -> [(&'static str, &WitnessCounter); 5] {
         ("inconsistent", &witness.inconsistent),
     ]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_number_stands_under_its_own_name() {
+        let witness = WitnessCounters { name: "w".to_owned(), ..WitnessCounters::default() };
+        let counters = Counters { witnesses: vec![witness], ..Counters::default() };
+        let witness = &counters.witnesses[0];
+        let all = [
+            (r#"witness_answers_total{witness="w",outcome="cosigned"}"#, &witness.cosigned),
+            (r#"witness_answers_total{witness="w",outcome="unreachable"}"#, &witness.unreachable),
+            (r#"witness_answers_total{witness="w",outcome="refused"}"#, &witness.refused),
+            (r#"witness_answers_total{witness="w",outcome="lied"}"#, &witness.lied),
+            (r#"witness_answers_total{witness="w",outcome="inconsistent"}"#, &witness.inconsistent),
+            (r#"witness_size{witness="w"}"#, &witness.size),
+            ("quorums_total", &counters.quorums),
+            ("witnessed_size", &counters.witnessed_size),
+            ("forked", &counters.forked),
+        ];
+        let mut expected: Vec<(&str, u64)> = Vec::new();
+        for (value, (name, counter)) in (11..).zip(all) {
+            counter.set(value);
+            expected.push((name, value));
+        }
+        let levels = Levels {
+            size: 1,
+            pool_entries: 2,
+            pool_bytes: 3,
+            index_bytes: 4,
+            attachment_bytes: 5,
+            witnesses: Some(&counters),
+        };
+        let names = ["size", "pool_entries", "pool_bytes", "index_bytes", "attachment_bytes"];
+        expected.extend(names.into_iter().zip(1..));
+        let text = Metrics::default().text(levels);
+        for (name, value) in expected {
+            let line = format!("tallystick_{name} {value}");
+            assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+        }
+    }
+}

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ledger::disk::durable::{Fault, Files, Operation};
+use ledger::disk::journal::Record;
 use ledger::disk::store::Store;
 use ledger::error::LogError;
 use ledger::fsck::command::check_folder;
@@ -225,6 +226,46 @@ fn what_a_power_cut_takes_of_the_files_written_since_the_last_sync_comes_back_fr
         drop(committer);
         whole_log(&case, 805, &published, what);
     }
+}
+
+#[test]
+fn a_published_note_that_was_lost_between_others_comes_back_from_the_journal() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut published: Vec<Arc<SignedHead>> = log_of(folder.path(), 4).into_iter().collect();
+    let path = folder.path().join("log/history/published");
+    let mut committer = open(folder.path(), Files::default()).unwrap();
+    let mut ends = Vec::new();
+    for number in 4..7 {
+        published.push(committer.commit(entries(number, 1)).unwrap().signed);
+        ends.push(std::fs::metadata(&path).unwrap().len());
+    }
+    drop(committer);
+    // Its rows, and the notes on both sides of it, have reached the disk.
+    let mut notes = std::fs::read(&path).unwrap();
+    notes[ends[0] as usize..ends[1] as usize].fill(0);
+    std::fs::write(&path, notes).unwrap();
+    drop(open(folder.path(), Files::default()).unwrap());
+    whole_log(folder.path(), 7, &published, "size 6 lost");
+}
+
+#[test]
+fn a_journal_that_leads_to_another_tree_than_was_promised_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let before = log_of(folder.path(), 4).unwrap();
+    let mut committer = open(folder.path(), Files::default()).unwrap();
+    let promised = committer.commit(entries(4, 2)).unwrap().signed;
+    drop(committer);
+    // A record that is whole in itself, and built on what was promised before.
+    let record = |entries| Record { old: before.head.size, previous: before.note.clone(), entries };
+    let path = folder.path().join("log/journal/00000000000000000004");
+    let good = std::fs::read(&path).unwrap();
+    assert_eq!(good, record(entries(4, 2)).encode());
+    std::fs::write(&path, record(entries(5, 2)).encode()).unwrap();
+    let error = open(folder.path(), Files::default()).err().unwrap();
+    let expected = promised.head.root;
+    assert!(matches!(error, LogError::RootMismatch { expected: found, .. } if found == expected), "{error}");
+    std::fs::write(&path, good).unwrap();
+    assert_eq!(open(folder.path(), Files::default()).unwrap().signed(), Some(&promised));
 }
 
 #[test]

@@ -402,6 +402,33 @@ fn after_a_crash_the_journal_is_named_and_an_old_copy_is_told_from_it() {
 }
 
 #[test]
+fn a_folder_is_held_against_what_its_lock_promised() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let copy = |from: &str, to: &str| support::copy_folder(Path::new(&path(from)), Path::new(&path(to)));
+    let grow = |name: &str, number| {
+        let server = Process::start(Path::new(&path(name)));
+        assert_eq!(submit(server.address, &run_statement(number)).status, 201);
+        assert_eq!(server.terminate(), Some(0));
+    };
+    grow("log", 0);
+    for name in ["log", "log.lock"] {
+        copy(name, &name.replace("log", "other"));
+    }
+    copy("log.lock", "old.lock");
+    grow("log", 1);
+    grow("other", 2);
+    let refused = |lock: &str, says: &str| {
+        let output = fsck(&[&path("log"), "--lock", &path(lock)]);
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        assert!(text(&output.stderr).contains(says), "{output:?}");
+    };
+    refused("old.lock", "size 3");
+    refused("other.lock", "the tiles of size 3 hash to");
+    assert!(fsck(&[&path("log")]).status.success());
+}
+
+#[test]
 fn a_copy_of_a_logs_static_files_is_checked_with_its_key() {
     let folder = tempfile::tempdir().unwrap();
     let place = folder.path().to_str().unwrap();

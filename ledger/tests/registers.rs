@@ -112,7 +112,8 @@ fn registers_are_in_the_commit_of_what_calls_for_them() {
     std::thread::scope(|scope| {
         for signer in 2..14 {
             scope.spawn(move || {
-                for number in 0..6 {
+                // Each begins with another run, so that one commit has openings of several.
+                for number in (0..6).map(|number| (number + u64::from(signer)) % 6) {
                     let id = run(number).id();
                     let prediction = EntryDigest([signer * 16 + number as u8; 32]);
                     admitted(address, &opening_statement(id, prediction, b"body", signer));

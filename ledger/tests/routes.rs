@@ -154,6 +154,66 @@ fn the_log_can_be_read_from_its_tiles_at_every_published_size() {
 }
 
 #[test]
+fn bytes_that_have_changed_on_disk_are_not_handed_out_under_their_name() {
+    let folder = support::folder();
+    let server = served(folder.path());
+    let address = server.address();
+    std::thread::scope(|threads| {
+        for worker in 0..5 {
+            threads.spawn(move || {
+                for number in (0..255).filter(|number| number % 5 == worker) {
+                    assert_eq!(submit(address, &run_statement(number)).status, 201);
+                }
+            });
+        }
+    });
+    // A sync would notice the change; after a start there is none to come.
+    server.stop().unwrap();
+    let server = served(folder.path());
+    let address = server.address();
+    let path = folder.path().join("tile/entries/000");
+    let mut bundle = std::fs::read(&path).unwrap();
+    let last = EntryDigest::of(decode_bundle_of(&bundle, 256).unwrap()[255]);
+    assert_eq!(get(address, &format!("/by-hash/{last}")).status, 200);
+    *bundle.last_mut().unwrap() ^= 1;
+    std::fs::write(&path, bundle).unwrap();
+    problem(&get(address, &format!("/by-hash/{last}")), 500, "");
+    server.stop().unwrap();
+}
+
+#[test]
+fn an_answer_says_how_long_it_may_be_kept() {
+    let folder = support::folder();
+    let server = served(folder.path());
+    let address = server.address();
+    for number in 0..2 {
+        assert_eq!(submit(address, &run_statement(number)).status, 201);
+    }
+    let id = run(0).id();
+    for (path, caching) in [
+        ("/checkpoint", "public, max-age=1"),
+        ("/checkpoint/2", IMMUTABLE),
+        ("/tile/0/000.p/3", IMMUTABLE),
+        ("/tile/entries/000.p/1", IMMUTABLE),
+        ("/consistency/1/3", IMMUTABLE),
+        ("/proof/1.tlog-proof", "no-cache"),
+        ("/proof/1.cose", "no-cache"),
+        ("/bracket/1", "no-cache"),
+        (&format!("/run/{id}"), "no-cache"),
+        (&format!("/runs/{id}"), "no-cache"),
+        ("/log.json", "no-cache"),
+        ("/entries", "no-cache"),
+        ("/", "no-cache"),
+        ("/metrics", "no-store"),
+        ("/.well-known/scitt-keys", "public, max-age=3600"),
+    ] {
+        let answer = get(address, path);
+        assert_eq!((answer.status, answer.header("cache-control")), (200, Some(caching)), "{path}");
+    }
+    server.stop().unwrap();
+}
+
+#[test]
 fn what_is_not_there_or_malformed_is_a_problem_and_not_cached() {
     let folder = support::folder();
     let server = served(folder.path());

@@ -15,7 +15,7 @@ use ledger::http::server::ServeError;
 use ledger::witness::error::WitnessError;
 use ledger::witness::key::open_key;
 use ledger::witness::records::{Clock, NotCosigned, Records, name_of, system_clock};
-use ledger::witness::server::start;
+use ledger::witness::server::{Options, start};
 use sha2::{Digest as _, Sha256};
 use support::witness::{LEAVES, Tree, WitnessProcess, add, options, path_of, until, witness};
 use support::{Answer, get, request};
@@ -348,6 +348,23 @@ fn no_cosignature_states_an_earlier_time_than_the_one_before() {
     assert_eq!(format!("{error:?}"), format!("{behind:?}"));
     NOW.store(1001, Ordering::SeqCst);
     assert_eq!(records.cosign(&log.ask(4, 5)).unwrap().time_s, 1001);
+}
+
+#[test]
+fn a_witness_whose_clock_has_gone_back_asks_to_be_asked_later() {
+    static NOW: AtomicU64 = AtomicU64::new(1000);
+    let (folder, log) = (tempfile::tempdir().unwrap(), log());
+    let options =
+        Options { clock: || NOW.load(Ordering::SeqCst), ..options(folder.path(), &[log.key.verifier()]) };
+    let server = start(options).unwrap();
+    assert_eq!(add(server.address(), &log.ask(0, 3)).status, 200);
+    NOW.store(999, Ordering::SeqCst);
+    let answer = add(server.address(), &log.ask(3, 4));
+    assert!(problem(&answer, 503).contains("clock has gone back"));
+    assert_eq!(answer.header("retry-after"), Some("1"));
+    NOW.store(1000, Ordering::SeqCst);
+    assert_eq!(add(server.address(), &log.ask(3, 4)).status, 200);
+    server.stop();
 }
 
 fn refused(folder: &Path, name: Option<&str>) -> WitnessError {

@@ -217,6 +217,18 @@ fn a_policy_opens_checkpoints_of_its_logs_with_a_quorum() {
 }
 
 #[test]
+fn a_cosignature_by_another_key_of_the_same_name_counts_for_nothing() {
+    let policy = parse(&format!("{}group g all w0 w1\nquorum g\n", witness_lines(2)));
+    let namesake = CosigningKey::from_seed(KeyName::new("w1").unwrap(), &[9; 32]).verifier().clone();
+    let stranger = Cosignature { witness: namesake, time_s: 40 };
+    let cosignatures = [cosignature(0, 50), stranger];
+    assert!(!policy.is_quorum(&cosignatures));
+    assert_eq!(policy.proven_by(&cosignatures, 0), Some(50));
+    assert_eq!(policy.proven_by(&cosignatures, 1), None);
+    assert!(policy.is_quorum(&[cosignature(0, 50), cosignature(1, 40)]));
+}
+
+#[test]
 fn spaces_comments_urls_and_any_bytes_in_names_are_read() {
     let key = witness(0).verifier().to_string();
     let text = [
@@ -320,6 +332,8 @@ fn as_many_as_the_limits_allow_are_read_and_no_more() {
     assert_eq!(error_of(&witnesses), (WITNESSES_MAX + 1, too_many("witnesses", WITNESSES_MAX)));
     let one_more = format!("{}{}", witness_lines(1), groups(GROUPS_MAX + 1));
     assert_eq!(error_of(&one_more), (GROUPS_MAX + 2, too_many("groups", GROUPS_MAX)));
-    let long = format!("#{}\nquorum none\n", "x".repeat(POLICY_BYTES_MAX));
-    assert_eq!(Policy::parse(long.as_bytes()), Err(PolicyError::TooLong { found: long.len() }));
+    let long = |length: usize| format!("#{}\nquorum none\n", "x".repeat(length - "#\nquorum none\n".len()));
+    parse(&long(POLICY_BYTES_MAX));
+    let found = POLICY_BYTES_MAX + 1;
+    assert_eq!(Policy::parse(long(found).as_bytes()), Err(PolicyError::TooLong { found }));
 }

@@ -232,8 +232,10 @@ fn requests_and_sizes_of_another_form_are_rejected() {
     assert_eq!(most.proof, ConsistencyProof(vec![Hash::from_base64(&hash).unwrap(); CONSISTENCY_LINES_MAX]));
     assert_eq!(parse(&lines(CONSISTENCY_LINES_MAX + 1)), AddCheckpointError::TooManyHashes);
     assert_eq!(AddCheckpoint::parse(b"old 1\n\n\xff"), Err(AddCheckpointError::NotText));
-    let long = format!("old 1\n\n{}", "x".repeat(ADD_CHECKPOINT_BYTES_MAX));
-    assert_eq!(parse(&long), AddCheckpointError::TooLong { found: long.len() });
+    let long = |length: usize| format!("old 1\n\n{}", "x".repeat(length - "old 1\n\n".len()));
+    AddCheckpoint::parse(long(ADD_CHECKPOINT_BYTES_MAX).as_bytes()).unwrap();
+    let found = ADD_CHECKPOINT_BYTES_MAX + 1;
+    assert_eq!(parse(&long(found)), AddCheckpointError::TooLong { found });
     const { assert!(ADD_CHECKPOINT_BYTES_MAX < NOTE_BYTES_MAX) };
 
     for size in [0, 1, 20_852_014, u64::MAX] {

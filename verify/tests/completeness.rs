@@ -243,6 +243,19 @@ fn lists_that_the_log_made_up_are_held_against_each_other() {
     let file = story.file(story.register());
     let expected = "the list of predictions has entry 2, expected only entries below 2";
     assert_eq!(story.failure(&file, &[]), (5, expected.to_owned()));
+    // Nor may the register stand in its own list.
+    let mut story = Story::of([(2, 0, 10)]);
+    story.entries[0].index = 2;
+    let file = story.file(story.register());
+    let expected = "the list of entries has entry 2, expected only entries below 2";
+    assert_eq!(story.failure(&file, &[]), (5, expected.to_owned()));
+    // The right root under another count.
+    let mut story = Story::of([(2, 0, 10)]);
+    let mut register = story.register();
+    register.entries.count += 1;
+    let file = story.file(register);
+    let (number, why) = story.failure(&file, &[]);
+    assert!(number == 5 && why.contains("entries"), "{number}: {why}");
     // A prediction that is among the entries and not among the predictions.
     let mut story = Story::of([(2, 0, 10), (2, 10, 20)]);
     story.predictions.pop();

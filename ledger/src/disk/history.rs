@@ -315,6 +315,7 @@ fn size_of(note: &str) -> Option<TreeSize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::disk::durable::{Fault, Operation};
 
     fn note(size: u64) -> String {
         format!("example.com/log\n{size}\nroot of {size}\n\n\u{2014} signature\n")
@@ -415,5 +416,19 @@ mod tests {
             assert_eq!(sizes(&history), left);
             assert_eq!(sizes(&open(folder.path())), left);
         }
+    }
+
+    #[test]
+    fn a_cosigned_note_that_could_not_be_made_durable_is_not_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let fails = |operation, path: &Path| match operation == Operation::Sync && path.ends_with("cosigned")
+        {
+            true => Fault::Before,
+            false => Fault::None,
+        };
+        let history = History::open(folder.path(), Arc::new(Files::with_faults(Box::new(fails)))).unwrap();
+        assert!(history.add_cosigned(TreeSize(1), &note(1)).is_err());
+        assert_eq!(history.latest_cosigned().unwrap(), None);
+        assert!(history.add_cosigned(TreeSize(2), &note(2)).is_err(), "nobody knows what is on disk");
     }
 }

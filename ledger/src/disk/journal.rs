@@ -260,6 +260,7 @@ fn read_record(file: &mut impl Read, left: &mut u64) -> io::Result<Option<Record
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::disk::durable::{Fault, Operation};
 
     fn record(old: u64, entries: &[&[u8]]) -> Record {
         let entries = entries.iter().map(|entry| entry.to_vec()).collect();
@@ -323,5 +324,25 @@ mod tests {
         assert_eq!(journal.close_segment().unwrap().len(), 1);
         journal.append(&record(2, &[b"c"])).unwrap();
         assert_eq!(records(folder.path()), [record(0, &[b"a"]), record(1, &[b"b"]), record(2, &[b"c"])]);
+    }
+
+    #[test]
+    fn what_is_not_read_back_as_it_was_written_does_not_count() {
+        let folder = tempfile::tempdir().unwrap();
+        // The disk changes a bit of what it is given.
+        let flip = |operation, path: &Path| {
+            if operation == Operation::Sync && path.is_file() {
+                let mut bytes = std::fs::read(path).unwrap();
+                bytes[HEADER.len() + 60] ^= 1;
+                std::fs::write(path, bytes).unwrap();
+            }
+            Fault::None
+        };
+        let files = Files::with_faults(Box::new(flip));
+        let mut journal = Journal::new(folder.path().to_owned(), Arc::new(files));
+        let result = journal.append(&record(0, &[&[7; 300]]));
+        assert!(matches!(result, Err(LogError::Journal(RecordError::BadDigest))), "{result:?}");
+        journal.undo().unwrap();
+        assert_eq!(records(folder.path()), []);
     }
 }

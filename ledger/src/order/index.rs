@@ -485,3 +485,97 @@ fn opening_key(prediction: EntryDigest, signer: PublicKey) -> Vec<u8> {
 fn number(bytes: &[u8]) -> u64 {
     bytes.try_into().map_or(u64::MAX, u64::from_be_bytes)
 }
+
+#[cfg(test)]
+mod tests {
+    use schemas::attachment::AttachmentName;
+    use schemas::digest::Salt;
+    use schemas::key::SecretKey;
+    use schemas::opening::Opening;
+    use schemas::prediction::OpenBody;
+    use tempfile::TempDir;
+
+    use super::*;
+
+    /// Ids that are the same in what a key has of them.
+    const ALIKE: [RunId; 2] = [RunId([7; 32]), alike()];
+
+    const fn alike() -> RunId {
+        let mut bytes = [7; 32];
+        bytes[31] = 8;
+        RunId(bytes)
+    }
+
+    fn index() -> (TempDir, Index) {
+        let folder = tempfile::tempdir().unwrap();
+        let index = Index::open(&folder.path().join("index.redb")).unwrap();
+        (folder, index)
+    }
+
+    fn facts(kind: Kind, digest: [u8; 32], run: RunId) -> EntryFacts {
+        let signer = Some(SecretKey::from_seed([1; 32]).public());
+        EntryFacts { kind, digest: EntryDigest(digest), run: Some(run), signer }
+    }
+
+    fn opening(run: RunId) -> Payload {
+        let open = OpenBody { salt: Salt([9; 32]), body: AttachmentName::of(b"body") };
+        Payload::Opening(Opening { run, prediction: EntryDigest([5; 32]), open })
+    }
+
+    fn register(run: RunId) -> Payload {
+        Payload::Register(RunLists::default().register(run, 0))
+    }
+
+    #[test]
+    fn digests_and_runs_that_begin_alike_are_told_apart() {
+        let (_folder, index) = index();
+        let change = index.begin().unwrap();
+        for (at, run) in (0..).zip(ALIKE) {
+            change.insert(at, facts(Kind::Opening, run.0, run), Some(&opening(run))).unwrap();
+        }
+        for (at, run) in (0..).zip(ALIKE) {
+            assert_eq!(change.find(EntryDigest(run.0)).unwrap(), Some(at));
+            assert_eq!(change.find_run(run).unwrap(), Some(at));
+        }
+        change.finish();
+        let mut third = ALIKE[0].0;
+        third[31] = 9;
+        assert_eq!(index.find(EntryDigest(third)).unwrap(), None);
+        assert_eq!(index.of_run(RunId(third), 9).unwrap(), []);
+        for (at, run) in (0..).zip(ALIKE) {
+            assert_eq!(index.find(EntryDigest(run.0)).unwrap(), Some(at));
+            let found: Vec<u64> = index.of_run(run, 9).unwrap().iter().map(|entry| entry.index).collect();
+            assert_eq!(found, [at]);
+        }
+    }
+
+    #[test]
+    fn the_first_opening_of_a_signer_stays_the_first() {
+        let (_folder, index) = index();
+        let change = index.begin().unwrap();
+        for at in 0..2 {
+            let facts = facts(Kind::Opening, [at as u8; 32], ALIKE[0]);
+            change.insert(at, facts, Some(&opening(ALIKE[0]))).unwrap();
+        }
+        let signer = SecretKey::from_seed([1; 32]).public();
+        assert_eq!(change.find_opening(EntryDigest([5; 32]), signer).unwrap(), Some(0));
+    }
+
+    #[test]
+    fn a_register_above_what_is_published_is_not_the_newest() {
+        let (_folder, index) = index();
+        let change = index.begin().unwrap();
+        for at in 0..4 {
+            let (kind, payload) = match at % 2 {
+                0 => (Kind::Opening, opening(ALIKE[0])),
+                _ => (Kind::Register, register(ALIKE[0])),
+            };
+            change.insert(at, facts(kind, [at as u8; 32], ALIKE[0]), Some(&payload)).unwrap();
+        }
+        change.finish();
+        for (before, newest) in [(5, Some(3)), (4, Some(3)), (3, Some(1)), (2, Some(1)), (1, None), (0, None)]
+        {
+            assert_eq!(index.newest_register(ALIKE[0], before).unwrap(), newest, "below {before}");
+        }
+    }
+}
