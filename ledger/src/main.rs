@@ -120,7 +120,7 @@ fn witness_hint(error: &WitnessError) -> Option<&'static str> {
         WitnessError::KeyMissing { .. } => Some(
             "restore witness.key; a new witness needs a new or empty folder, and a new name in every policy",
         ),
-        WitnessError::RecordsMissing { .. } => Some(
+        WitnessError::RecordsMissing { .. } | WitnessError::OriginsDamaged { .. } => Some(
             "with this key a fork could be cosigned unseen; restore the current records, or start a new witness in a \
              new folder",
         ),

@@ -296,6 +296,91 @@ fn a_damaged_record_is_told_kept_and_in_nobody_elses_way() {
     server.stop();
 }
 
+#[test]
+fn a_record_that_is_gone_is_not_taken_for_one_never_made() {
+    let (folder, log, second) = (tempfile::tempdir().unwrap(), log(), Tree::new("example.com/second", "x"));
+    let logs = [log.key.verifier(), second.key.verifier()];
+    let server = witness(folder.path(), &logs);
+    assert_eq!(add(server.address(), &log.ask(0, 3)).status, 200);
+    assert_eq!(add(server.address(), &second.ask(0, 3)).status, 200);
+    server.stop();
+    let path = folder.path().join("logs").join(name_of(ORIGIN));
+    let record = std::fs::read(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    // A start without that log in the policy makes no difference.
+    witness(folder.path(), &logs[1..]).stop();
+    let server = witness(folder.path(), &logs);
+    for request in [log.ask(0, 5), fork().ask(0, 5), log.ask(3, 5)] {
+        problem(&add(server.address(), &request), 500);
+    }
+    problem(&get(server.address(), &path_of(ORIGIN)), 500);
+    assert_eq!(add(server.address(), &second.ask(3, 5)).status, 200, "the other goes on");
+    server.stop();
+    assert!(!path.exists());
+    let key = open_key(folder.path(), None, &Files::default()).unwrap();
+    let opened = Records::open(folder.path(), key, &[], Files::default(), system_clock).unwrap();
+    let error = opened.latest(&name_of(ORIGIN)).unwrap_err().to_string();
+    let expected = "is missing although this witness has cosigned for its origin; restore the current record";
+    assert!(error.contains(expected), "{error}");
+    drop(opened);
+    std::fs::write(&path, record).unwrap();
+    let server = witness(folder.path(), &logs);
+    assert_eq!(add(server.address(), &log.ask(3, 5)).status, 200);
+    server.stop();
+}
+
+#[test]
+fn a_list_of_origins_that_is_gone_or_damaged_is_refused() {
+    let (folder, log) = (tempfile::tempdir().unwrap(), log());
+    let server = witness(folder.path(), &[log.key.verifier()]);
+    assert_eq!(add(server.address(), &log.ask(0, 3)).status, 200);
+    server.stop();
+    let path = folder.path().join("origins");
+    let good = std::fs::read(&path).unwrap();
+    for at in 0..good.len() {
+        let mut flipped = good.clone();
+        flipped[at] ^= 1;
+        std::fs::write(&path, flipped).unwrap();
+        assert!(matches!(refused(folder.path(), None), WitnessError::OriginsDamaged { .. }), "byte {at}");
+    }
+    std::fs::remove_file(&path).unwrap();
+    assert!(matches!(refused(folder.path(), None), WitnessError::RecordsMissing { .. }));
+    assert!(!path.exists());
+
+    // A list with a name in it belongs to a key, even where the records are gone.
+    std::fs::write(&path, good).unwrap();
+    std::fs::remove_file(folder.path().join("logs").join(name_of(ORIGIN))).unwrap();
+    std::fs::remove_file(folder.path().join("witness.pub")).unwrap();
+    std::fs::remove_file(folder.path().join("witness.key")).unwrap();
+    assert!(matches!(refused(folder.path(), None), WitnessError::KeyMissing { .. }));
+}
+
+#[test]
+fn a_record_whose_origin_could_not_be_entered_is_entered_by_the_next_start() {
+    let log = log();
+    for fault in [Fault::Before, Fault::Full, Fault::After] {
+        let folder = tempfile::tempdir().unwrap();
+        let faults = move |_, path: &Path| match path.ends_with("origins") {
+            true => fault,
+            false => Fault::None,
+        };
+        let failing = records(folder.path(), Files::with_faults(Box::new(faults)), system_clock);
+        let error = failing.cosign(&log.ask(0, 3)).unwrap_err();
+        assert!(matches!(error, NotCosigned::Failed(WitnessError::Folder(LogError::Io { .. }))), "{error:?}");
+        // Neither shown nor gone on from: it could still go missing unseen.
+        let unknown = failing.latest(&name_of(ORIGIN)).unwrap_err();
+        assert!(matches!(unknown, WitnessError::RecordUnknown { .. }), "{unknown:?}");
+        drop(failing);
+        let again = records(folder.path(), Files::default(), system_clock);
+        assert_eq!(again.latest(&name_of(ORIGIN)).unwrap().unwrap().head().size, TreeSize(3));
+        drop(again);
+        std::fs::remove_file(folder.path().join("logs").join(name_of(ORIGIN))).unwrap();
+        let again = records(folder.path(), Files::default(), system_clock);
+        let error = again.cosign(&fork().ask(0, 3)).unwrap_err();
+        assert!(matches!(error, NotCosigned::Failed(WitnessError::RecordGone { .. })), "{error:?}");
+    }
+}
+
 fn records(folder: &Path, files: Files, clock: Clock) -> Records {
     let key = open_key(folder, Some("witness.example/r"), &Files::default()).unwrap();
     Records::open(folder, key, &[log().key.verifier().clone()], files, clock).unwrap()
@@ -416,11 +501,17 @@ fn folders_that_are_in_use_lost_or_foreign_are_refused() {
     assert!(error.contains("holds no witness") && error.contains("log.key"), "{error}");
 
     // A first start that was interrupted anywhere is gone on with.
-    for made in [&["logs"][..], &["logs", "server.lock", ".witness.key.new"]] {
+    let origins = format!("sha256 {}\n", hex::encode(Sha256::digest("")));
+    for made in [
+        &["logs"][..],
+        &["logs", "server.lock", ".origins.new"],
+        &["logs", "server.lock", "origins", ".witness.key.new"],
+    ] {
         let fresh = tempfile::tempdir().unwrap();
         for name in made {
             match *name {
                 "logs" => std::fs::create_dir(fresh.path().join(name)).unwrap(),
+                "origins" => std::fs::write(fresh.path().join(name), &origins).unwrap(),
                 name => std::fs::write(fresh.path().join(name), "").unwrap(),
             }
         }

@@ -26,10 +26,10 @@ pub enum WitnessError {
         /// The key file.
         path: PathBuf,
     },
-    /// There is a key but no records: with it, anything could be cosigned a second time.
+    /// There is a key but no records, or no list of them: with it, anything could be cosigned a second time.
     #[error("{} is missing although the folder holds a witness's key", path.display())]
     RecordsMissing {
-        /// The folder of records.
+        /// The folder of records, or the list.
         path: PathBuf,
     },
     /// The witness has another name than the one asked for.
@@ -47,6 +47,22 @@ pub enum WitnessError {
         path: PathBuf,
         /// What is wrong with it.
         reason: String,
+    },
+    /// A record is gone: without it, anything could be cosigned a second time.
+    #[error(
+        "{} is missing although this witness has cosigned for its origin; restore the current record, or start a new \
+         witness in a new folder",
+        path.display()
+    )]
+    RecordGone {
+        /// The record.
+        path: PathBuf,
+    },
+    /// The list of origins is not as this witness wrote it.
+    #[error("{} is damaged: it has another digest than its first line says", path.display())]
+    OriginsDamaged {
+        /// The list.
+        path: PathBuf,
     },
     /// A record could not be written, and nobody knows what is on disk.
     #[error("{} could not be made durable; what is on disk is read again at the next start", path.display())]

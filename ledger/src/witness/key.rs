@@ -9,6 +9,7 @@ use crate::disk::durable::{Files, ensure_folder, read_optional};
 use crate::disk::key::read_secret;
 use crate::error::LogError;
 use crate::witness::error::WitnessError;
+use crate::witness::origins::{ORIGINS, Origins};
 use crate::witness::records::RECORDS;
 
 /// Reads the witness's key, or makes one in a new folder.
@@ -40,8 +41,9 @@ pub fn open_key(base: &Path, name: Option<&str>, files: &Files) -> Result<Cosign
             let name = name
                 .map_or_else(|| format!("tallystick.local/witness-{}", hex::encode(digits)), str::to_owned);
             let key = CosigningKey::from_seed(KeyName::new(&name).map_err(wrong)?, seed);
-            // Records first: a crash between the two leaves an empty folder and no key, which is a new witness.
+            // The key last: a crash before leaves no records and no key, which is a new witness.
             ensure_folder(&records).map_err(LogError::io(&records))?;
+            Origins::create(base, files)?;
             let text = format!("{}\n", key.to_secret_text());
             files.replace_secret(&path, text.as_bytes()).map_err(LogError::io(&path))?;
             key
@@ -61,8 +63,9 @@ pub fn check_folder(base: &Path) -> Result<(), WitnessError> {
         return Ok(());
     }
     // What a first start that was interrupted may have made.
-    let of_a_start = ["server.lock", RECORDS, ".witness.key.new"];
-    if !crate::disk::folder::names(&base.join(RECORDS))?.is_empty() || base.join("witness.pub").exists() {
+    let of_a_start = ["server.lock", RECORDS, ".origins.new", ORIGINS, ".witness.key.new"];
+    let records = !crate::disk::folder::names(&base.join(RECORDS))?.is_empty() || Origins::any(base)?;
+    if records || base.join("witness.pub").exists() {
         return Err(WitnessError::KeyMissing { path });
     }
     match crate::disk::folder::names(base)?.into_iter().find(|name| !of_a_start.contains(&name.as_str())) {

@@ -3,6 +3,7 @@
 // The witness: its key, what it cosigned, the server.
 pub mod error;
 pub mod key;
+pub mod origins;
 pub mod records;
 pub mod server;
 // The log: whom it asks, how, and what comes of it.

@@ -3,7 +3,8 @@
 //! `logs/<sha256 of the origin>` holds `sha256 `, the digest of what follows, a line feed, and the checkpoint's note:
 //! its text, the log's verified signature lines, and this witness's cosignature. Lines of unknown keys are never
 //! stored. A file of another digest, or that does not open under the witness's own key, is damaged: it is told, never
-//! overwritten, and nothing is cosigned for that origin; the others go on.
+//! overwritten, and nothing is cosigned for that origin; the others go on. So it is where a record is gone that the list
+//! of [origins](crate::witness::origins) has.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -22,6 +23,7 @@ use crate::disk::durable::{Files, read_optional};
 use crate::disk::folder::names;
 use crate::error::LogError;
 use crate::witness::error::WitnessError;
+use crate::witness::origins::Origins;
 
 /// The folder of records within a witness's.
 pub const RECORDS: &str = "logs";
@@ -40,6 +42,7 @@ pub struct Records {
     key: CosigningKey,
     files: Files,
     clock: Clock,
+    origins: Origins,
     /// By the lower-case hexadecimal SHA-256 of the origin. Which there are is fixed by the start.
     slots: BTreeMap<String, Slot>,
 }
@@ -61,6 +64,8 @@ enum Last {
     Nothing,
     Cosigned(Arc<Record>),
     Damaged(String),
+    /// It was there once.
+    Gone,
     Unknown,
 }
 
@@ -95,8 +100,11 @@ impl Records {
     ) -> Result<Records, WitnessError> {
         let folder = base.join(RECORDS);
         let mut keys: BTreeMap<String, Vec<VerifierKey>> = BTreeMap::new();
-        for name in names(&folder)?.into_iter().filter(|name| is_digest(name)) {
-            keys.entry(name).or_default();
+        let records: Vec<String> = names(&folder)?.into_iter().filter(|name| is_digest(name)).collect();
+        let origins = Origins::open(base, &records, &files)?;
+        let entered = origins.names();
+        for name in &entered {
+            keys.entry(name.clone()).or_default();
         }
         for log in logs {
             keys.entry(name_of(log.name().as_str())).or_default().push(log.clone());
@@ -104,15 +112,18 @@ impl Records {
         let mut slots = BTreeMap::new();
         for (name, keys) in keys {
             let path = folder.join(&name);
-            let last = read(&path, &name, &key)?;
-            if let Last::Damaged(reason) = &last {
-                let error = WitnessError::RecordDamaged { path: path.clone(), reason: reason.clone() };
-                tracing::error!("nothing is cosigned for its origin: {error}");
+            let mut last = read(&path, &name, &key)?;
+            if matches!(last, Last::Nothing) && entered.binary_search(&name).is_ok() {
+                last = Last::Gone;
             }
             let (last, told) = (RwLock::new(last), AtomicBool::new(false));
-            slots.insert(name, Slot { path, keys, writing: Mutex::new(()), last, told });
+            let slot = Slot { path, keys, writing: Mutex::new(()), last, told };
+            if let Err(error) = slot.latest() {
+                tracing::error!("nothing is cosigned for its origin: {error}");
+            }
+            slots.insert(name, slot);
         }
-        Ok(Records { key, files, clock, slots })
+        Ok(Records { key, files, clock, origins, slots })
     }
 
     /// The witness's key.
@@ -157,7 +168,8 @@ impl Records {
         let record = Arc::new(Record { checkpoint: accepted.checkpoint, time_s: now_s, note });
 
         // POINT OF NO RETURN: once the record is replaced the checkpoint counts as cosigned, whether anybody hears of
-        // it or not. A crash before leaves the old record, a crash after the new one; both are ones to go on from.
+        // it or not. A crash before leaves the old record, a crash after the new one; both are ones to go on from. A
+        // crash before a first record's name is entered leaves that to the next start.
         self.store(slot, record.clone()).map_err(NotCosigned::Failed)?;
         Ok(record)
     }
@@ -166,6 +178,9 @@ impl Records {
         let bytes = format(&record.note).into_bytes();
         let stored = self.files.replace(&slot.path, &bytes);
         let Err(error) = stored else {
+            let name = name_of(&record.checkpoint.origin);
+            // Until it is entered the record could go missing unseen, so nobody is shown it.
+            self.origins.enter(&[name], &self.files).inspect_err(|_| slot.set(Last::Unknown))?;
             slot.set(Last::Cosigned(record));
             return Ok(());
         };
@@ -187,6 +202,7 @@ impl Slot {
             Last::Nothing => Ok(None),
             Last::Cosigned(record) => Ok(Some(record)),
             Last::Damaged(reason) => Err(WitnessError::RecordDamaged { path: self.path.clone(), reason }),
+            Last::Gone => Err(WitnessError::RecordGone { path: self.path.clone() }),
             Last::Unknown => Err(WitnessError::RecordUnknown { path: self.path.clone() }),
         }
     }
