@@ -41,8 +41,9 @@ struct Keys {
     verdict_keys: Vec<String>,
 }
 
-/// Checks a bundle against a policy: a policy file as `client verify --policy` reads it; or, as a shorthand, an object of
-/// JSON with `log_key` and `predictor_keys`, and `device_keys` and `verdict_keys` where there are any, each key as text.
+/// Checks a bundle against a policy: a policy file as `client verify --policy` reads it; or, as a shorthand, an object
+/// of JSON with `log_key` and `predictor_keys`, and `device_keys` and `verdict_keys` where there are any, each key as
+/// text.
 pub fn check(policy: &[u8], bundle: &[u8]) -> Answer {
     let policy = match read_policy(policy) {
         Ok(policy) => policy,

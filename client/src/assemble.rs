@@ -8,6 +8,7 @@ use anyhow::ensure;
 use schemas::bundle::{BUNDLE_VERSION, Bundle, Cover, ProvenEntry};
 use schemas::completeness::Completeness;
 use schemas::digest::AttachmentDigest;
+use schemas::fold::Fold;
 use schemas::key::PublicKey;
 use schemas::object::Object as _;
 use std::collections::BTreeMap;
@@ -16,6 +17,7 @@ use tlog::checkpoint::Checkpoint;
 use tlog::hash::Hash;
 use tlog::note::Verifier as _;
 use tlog::tree::TreeHead;
+use verify::implied::Terms;
 use verify::policy::Policy;
 use verify::report::{Class, Report};
 
@@ -68,13 +70,15 @@ pub fn assemble(ledger: &Ledger, parts: &Parts) -> anyhow::Result<Vec<u8>> {
             "the log gave no register of this run: the bundle does not show that the prediction is the only one",
         );
     }
+    let (folds, attachments) = attachments(parts);
     let bundle = Bundle {
         version: BUNDLE_VERSION,
         checkpoint: last.note.clone(),
         entries,
         covers: covers(ledger, parts, last)?,
         plan: parts.secrets.plan_bytes.clone(),
-        attachments: attachments(parts),
+        attachments,
+        folds,
         completeness,
     };
     Ok(bundle.encode())
@@ -106,8 +110,8 @@ fn last_of(ledger: &Ledger, parts: &Parts) -> anyhow::Result<SignedHead> {
     Ok(logged.signed.clone())
 }
 
-/// One cover for each different tree that a receipt's challenge stands on, and one for the first tree with the prediction
-/// that witnesses have cosigned.
+/// One cover for each different tree that a receipt's challenge stands on, and one for the first tree with the
+/// prediction that witnesses have cosigned.
 fn covers(ledger: &Ledger, parts: &Parts, last: &SignedHead) -> anyhow::Result<Vec<Cover>> {
     let mut heads: BTreeMap<u64, (TreeHead, Option<Vec<u8>>)> = BTreeMap::new();
     for judged in parts.judged {
@@ -162,13 +166,24 @@ fn completeness(ledger: &Ledger, parts: &Parts, last: &SignedHead) -> anyhow::Re
     Ok(Some(Completeness { checkpoint: last.note.clone(), register, predictions, entries: None }))
 }
 
-fn attachments(parts: &Parts) -> Vec<Vec<u8>> {
+/// What the entries name, but for bodies of receipts that follow from the prediction and these folds.
+fn attachments(parts: &Parts) -> (Vec<Fold>, Vec<Vec<u8>>) {
+    let bodies: Vec<_> = parts.judged.iter().map(|judged| judged.admitted.body()).collect();
+    let devices = parts.judged.first().map_or(1, |judged| judged.admitted.receipt().devices);
+    let terms = Terms { run: &parts.entries.run, id: parts.entries.id, body: &parts.secrets.body, devices };
+    let (folds, mut implied) = terms.folds(&bodies);
     let mut attachments = vec![parts.secrets.body_bytes.clone()];
-    attachments.extend(parts.judged.iter().map(|judged| judged.body.clone()));
+    for (judged, implied) in parts.judged.iter().zip(&mut implied) {
+        // Receipts of different numbers of devices are not judged further: only the first's number counts here.
+        *implied &= judged.admitted.receipt().devices == devices;
+        if !*implied {
+            attachments.push(judged.body.clone());
+        }
+    }
     attachments.extend(parts.evidence.iter().cloned());
     attachments.sort_by_key(|bytes| AttachmentDigest::of(bytes));
     attachments.dedup();
-    attachments
+    (folds, attachments)
 }
 
 fn raw(hashes: &[Hash]) -> Vec<[u8; 32]> {

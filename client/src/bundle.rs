@@ -73,8 +73,8 @@ fn export(bundle: &Bundle, folder: &Path) -> anyhow::Result<()> {
 /// The argument, for whoever has never seen one.
 pub fn explain(bundle: &Bundle) -> String {
     let mut text = String::from(
-        "This explains what the bundle says. Nothing was verified: `client verify` does that, and only with keys that you\n\
-         have from somewhere else is its answer worth anything.\n",
+        "This explains what the bundle says. Nothing was verified: `client verify` does that, and only with keys\n\
+         that you have from somewhere else is its answer worth anything.\n",
     );
     let mut part = |title: &str, says: String, proves: &str| {
         let _ = write!(text, "\n{title}\n  is      {says}\n  proves  {proves}\n");
@@ -167,8 +167,8 @@ fn tell_entry(entry: &ProvenEntry, part: &mut impl FnMut(&str, String, &str)) {
                 receipt.devices,
                 if receipt.simulated { " (simulated: no device at all)" } else { "" }
             ),
-            "that the receipt was made after the prediction was in the log, by whoever holds the device's key. Not that \
-             a certain physical card did the work.",
+            "that the receipt was made after the prediction was in the log, by whoever holds the device's key. Not \
+             that a certain physical card did the work.",
         ),
         Payload::Verdict(verdict) => (
             format!("the comparison's outcome: {}", verdict.outcome.word()),

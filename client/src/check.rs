@@ -44,7 +44,8 @@ pub fn policy_file(path: &Path) -> anyhow::Result<Policy> {
     // A byte more than may be: what is too long is for the parser to tell.
     let bytes = read_file(path, tlog::policy::POLICY_BYTES_MAX as u64 + 1)?;
     verify::policy_file::parse(&bytes).map_err(|error| {
-        let hint = "a policy has lines such as `log VKEY`, `quorum none`, `predictor KEY`; docs/spec/bundle.md lists all";
+        let hint = "a policy has lines such as `log VKEY`, `quorum none`, `predictor KEY`; docs/spec/bundle.md \
+                    lists all";
         Hinted::new(format!("{}: {error}", path.display()), hint).into()
     })
 }

@@ -262,6 +262,7 @@ fn some_bundle() -> Vec<u8> {
     let entries = vec![schemas::bundle::ProvenEntry { index: 1, bytes, proof: vec![] }];
     schemas::bundle::Bundle {
         version: 1,
+        folds: vec![],
         completeness: None,
         checkpoint: b"log.example\n2\n".to_vec(),
         entries,

@@ -4,6 +4,7 @@ use crate::attachment::ATTACHMENT_BYTES_MAX;
 use crate::cbor::Value;
 use crate::challenge::CHECKPOINT_BYTES_MAX;
 use crate::completeness::Completeness;
+use crate::fold::Fold;
 use crate::object::{Fields, Object, ObjectError};
 use crate::run::LEAVES_MAX;
 use crate::statement::STATEMENT_BYTES_MAX;
@@ -18,6 +19,9 @@ pub const PROOF_HASHES_MAX: usize = 64;
 pub const ENTRIES_MAX: usize = LEAVES_MAX as usize + 4;
 /// Most covers: one for each checkpoint that a receipt answers, and one that witnesses have cosigned.
 pub const COVERS_MAX: usize = LEAVES_MAX as usize + 1;
+
+/// Most folds: 64 MiB of them.
+pub const FOLDS_MAX: usize = 1 << 22;
 
 /// A bundle. The checkpoint is kept as bytes: what it says is for `tlog` to read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +39,9 @@ pub struct Bundle {
     pub plan: Vec<u8>,
     /// Attachments named in the entries, by ascending SHA-256.
     pub attachments: Vec<Vec<u8>>,
+    /// Folds by which bodies of receipts follow from the prediction, and are not among the attachments; from version 2
+    /// on.
+    pub folds: Vec<Fold>,
     /// The run's predictions, all of them, by the log's word; from version 2 on, where the log gives it.
     pub completeness: Option<Completeness>,
 }
@@ -80,6 +87,8 @@ impl Object for Bundle {
             // A list of one or none, and never absent: so neither version's bytes are the other's but for the number.
             let completeness = self.completeness.iter().map(Completeness::to_value).collect();
             pairs.push((Value::text("completeness"), Value::Array(completeness)));
+            let folds = self.folds.iter().flat_map(|fold| fold.to_bytes()).collect();
+            pairs.push((Value::text("folds"), Value::Bytes(folds)));
         }
         Value::Map(pairs)
     }
@@ -106,8 +115,10 @@ impl Object for Bundle {
             covers.push(cover);
         }
         let completeness = if newer { fields.array("completeness", 1)?.pop() } else { None };
+        let folds = if newer { fields.row("folds", 0..=FOLDS_MAX)? } else { Vec::new() };
         let bundle = Bundle {
             version,
+            folds: folds.into_iter().map(Fold::from_bytes).collect(),
             checkpoint: limited(&mut fields, "checkpoint", CHECKPOINT_BYTES_MAX)?,
             entries,
             covers,

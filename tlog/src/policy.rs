@@ -260,8 +260,8 @@ impl Policy {
         times.get(faulty).copied()
     }
 
-    /// The earliest time at which something can have been made that holds these cosignatures, if at most `faulty` of the
-    /// policy's witnesses lie about the time: the (faulty + 1)-th largest time, because one of so many witnesses is
+    /// The earliest time at which something can have been made that holds these cosignatures, if at most `faulty` of
+    /// the policy's witnesses lie about the time: the (faulty + 1)-th largest time, because one of so many witnesses is
     /// honest and cosigned then or later. None if there are not so many.
     pub fn proven_since(&self, cosignatures: &[Cosignature], faulty: usize) -> Option<u64> {
         let latest = |witness: &PolicyWitness| {

@@ -4,6 +4,7 @@ use crate::case::{Case, Decision, Replayed};
 use crate::covers::{self, CoversError, NoQuorum};
 use crate::entries::{self, Entries, EntriesError};
 use crate::evidence::{Evidence, EvidenceError};
+use crate::implied;
 use crate::policy::Policy;
 use crate::prediction::{PredictionError, read_body, read_plan};
 use crate::receipt::{Admitted, Refusal, Terms, admit, check_rule};
@@ -11,12 +12,14 @@ use crate::reconcile::{reconcile, refused_of};
 use crate::report::{Class, Report, TITLE_OPENLY};
 use crate::times::{Times, names};
 use schemas::attachment::AttachmentName;
-use schemas::bundle::Bundle;
+use schemas::bundle::{BUNDLE_VERSION_1, Bundle};
 use schemas::digest::{AttachmentDigest, EntryDigest};
 use schemas::object::{Object, ObjectError};
 use schemas::plan::Plan;
 use schemas::prediction::{OpenBody, PredictionBody};
+use schemas::receipt::Receipt;
 use schemas::verdict::{Outcome, Verdict};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use tlog::checkpoint::CheckpointError;
 use tlog::cosignature::Cosignature;
@@ -52,6 +55,8 @@ enum Failure {
     Profile { expected: String, found: String },
     #[error("the {what} is not among the attachments: expected {expected} of {bytes} bytes")]
     NoAttachment { what: String, expected: AttachmentDigest, bytes: u64 },
+    #[error("expected folds of the receipts' bodies that are left out, and zeros, found others")]
+    Folds,
     #[error("attachment {0} is named by no entry")]
     Unnamed(AttachmentDigest),
     #[error("attachment {name}: {source}")]
@@ -95,7 +100,7 @@ fn walk(decoded: Step<Bundle>, policy: &Policy, report: &mut Report) -> Option<(
         report.retitle(6, TITLE_OPENLY);
     }
     let Placed { covering, register } = report.record(6, order(&bundle, &entries, trust, head))?;
-    let named = report.record(7, named(&entries, &opened, &attachments, log))?;
+    let named = report.record(7, named(&bundle, &entries, &opened, &attachments, log))?;
     let decision = report.record(8, compare(&entries, &opened, &named))?;
     report.caveats = caveats(&entries, policy, &decision, register);
     let notes: Vec<&[u8]> =
@@ -164,10 +169,16 @@ impl<'a> Attachments<'a> {
         Attachments(bundle.attachments.iter().map(name).collect())
     }
 
+    fn there(&self, name: AttachmentName) -> Option<&'a [u8]> {
+        self.0.get(&name.sha256).copied().filter(|bytes| bytes.len() as u64 == name.bytes)
+    }
+
     fn find(&self, what: impl Into<String>, name: AttachmentName) -> Result<&'a [u8], Failure> {
-        match self.0.get(&name.sha256) {
-            Some(bytes) if bytes.len() as u64 == name.bytes => Ok(bytes),
-            _ => Err(Failure::NoAttachment { what: what.into(), expected: name.sha256, bytes: name.bytes }),
+        match self.there(name) {
+            Some(bytes) => Ok(bytes),
+            None => {
+                Err(Failure::NoAttachment { what: what.into(), expected: name.sha256, bytes: name.bytes })
+            }
         }
     }
 }
@@ -302,18 +313,39 @@ struct Named {
 }
 
 /// Step 7: what entries name is there and can be read, and nothing else is there.
-fn named(entries: &Entries, opened: &Opened, attachments: &Attachments, log: &VerifierKey) -> Step<Named> {
+fn named(
+    bundle: &Bundle,
+    entries: &Entries,
+    opened: &Opened,
+    attachments: &Attachments,
+    log: &VerifierKey,
+) -> Step<Named> {
     let mut used = BTreeSet::from([opened.name.sha256]);
     let terms = terms(entries, log);
-    let mut receipts = Vec::new();
+    let (mut receipts, mut folds, mut implied) = (Vec::new(), Vec::new(), 0);
     for entry in &entries.receipts {
         let (index, receipt) = (entry.index, &entry.object);
-        let bytes =
-            attachments.find(format!("body of the receipt of device {}", receipt.rank), receipt.body)?;
+        let bytes = match attachments.there(receipt.body) {
+            Some(bytes) => Cow::Borrowed(bytes),
+            None => {
+                let (bytes, own) =
+                    implied_body(bundle, entries, opened, receipt).ok_or_else(|| Failure::NoAttachment {
+                        what: format!("body of the receipt of device {}", receipt.rank),
+                        expected: receipt.body.sha256,
+                        bytes: receipt.body.bytes,
+                    })?;
+                folds.extend(own);
+                implied += 1;
+                Cow::Owned(bytes)
+            }
+        };
         used.insert(receipt.body.sha256);
-        let admitted = admit(entry.digest, entry.signer, receipt, index, bytes, &terms)
+        let admitted = admit(entry.digest, entry.signer, receipt, index, &bytes, &terms)
             .map_err(|source| Failure::Receipt { index, source })?;
         receipts.push(admitted);
+    }
+    if implied::has_unused(&bundle.folds, &folds) {
+        return Err(Failure::Folds);
     }
     let mut evidence = Evidence::none();
     for &name in &entries.verdict.object.evidence {
@@ -323,8 +355,38 @@ fn named(entries: &Entries, opened: &Opened, attachments: &Attachments, log: &Ve
     }
     match attachments.0.keys().find(|name| !used.contains(name)) {
         Some(name) => Err(Failure::Unnamed(*name)),
-        None => Ok((Named { receipts, evidence }, counted(used.len(), "attachment"))),
+        None => {
+            let mut what = counted(attachments.0.len(), "attachment");
+            if implied > 0 {
+                what.push_str(&format!(
+                    "; bodies of {} follow from the prediction",
+                    counted(implied, "receipt")
+                ));
+            }
+            Ok((Named { receipts, evidence }, what))
+        }
     }
+}
+
+/// The body that a receipt names, if it follows from the prediction and the bundle's folds, and which folds it has.
+fn implied_body(
+    bundle: &Bundle,
+    entries: &Entries,
+    opened: &Opened,
+    receipt: &Receipt,
+) -> Option<(Vec<u8>, Vec<usize>)> {
+    if bundle.version == BUNDLE_VERSION_1 {
+        return None;
+    }
+    let terms = implied::Terms {
+        run: &entries.run.object,
+        id: entries.id,
+        body: &opened.body,
+        devices: receipt.devices,
+    };
+    let (body, folds) = terms.body(receipt.rank, &bundle.folds)?;
+    let bytes = body.encode();
+    receipt.body.names(&bytes).then_some((bytes, folds))
 }
 
 /// Step 8: comparing prediction and receipts from scratch gives the logged verdict, field by field.

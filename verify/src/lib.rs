@@ -11,6 +11,7 @@
 //! | 8 run | may this receipt be judged? | [`receipt`] |
 //! | 9 reconcile | do they agree, if not, where? | [`evidence`], [`locate`], [`pinpoint`], [`case`], [`reconcile`] |
 //! | 10 bundle | does the whole argument stand? | [`policy`], [`policy_file`], [`bundle`], [`report`], [`json`] |
+//! | 10 bundle | which receipt bodies follow from the prediction? | [`implied`] |
 //! | 10 bundle | when was it? | [`times`] |
 //! | 10 bundle | is there no second prediction? | [`completeness`] |
 
@@ -31,6 +32,7 @@ pub mod policy;
 pub mod times;
 mod entries;
 mod covers;
+pub mod implied;
 pub mod bundle;
 pub mod report;
 pub mod completeness;

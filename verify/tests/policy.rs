@@ -37,7 +37,7 @@ fn small() -> World {
     World::new(2, 2, 2)
 }
 
-/// An honest bundle of version 2: the prediction is in a cosigned tree at once, and the receipts hold later cosignatures.
+/// An honest bundle of version 2: the prediction is in a cosigned tree at once, the receipts hold later cosignatures.
 fn honest(world: &World) -> (Story, Bundle) {
     let mut story = Story::new();
     story.cosigners = LATER.to_vec();
@@ -51,7 +51,8 @@ fn honest(world: &World) -> (Story, Bundle) {
     }
     story.log_opening(world);
     story.log_verdict(world, None);
-    let bundle = story.bundle_2(world, &FIRST, &LAST);
+    let mut bundle = story.bundle_2(world, &FIRST, &LAST);
+    story.leave_out_implied(world, &mut bundle);
     (story, bundle)
 }
 
@@ -224,6 +225,42 @@ fn completeness_is_of_this_run_under_this_checkpoint_and_later_than_the_opening(
     let bundle = stranger.bundle_2(&world, &FIRST, &LAST);
     let report = check(&bundle.encode(), &policy(&stranger.log, "two", ""));
     assert_eq!(report.class, Class::Agreeing, "{report}");
+}
+
+#[test]
+fn bodies_that_follow_from_the_prediction_are_left_out_and_others_stay() {
+    let world = World::new(4, 4, 3);
+    for (devices, changed) in [(4, None), (2, None), (1, None), (4, Some(2)), (2, Some(0))] {
+        let mut bodies = world.bodies(devices);
+        if let Some(rank) = changed {
+            support::outcome(&mut bodies, rank, 1).norm ^= 1;
+        }
+        let mut story = Story::new();
+        story.tell(&world, &bodies, vec![], false);
+        let mut bundle = story.bundle_2(&world, &FIRST, &LAST);
+        let whole = check(&bundle.encode(), &policy(&story.log, "two", ""));
+        story.leave_out_implied(&world, &mut bundle);
+        let report = check(&bundle.encode(), &policy(&story.log, "two", ""));
+        assert_eq!((report.class, &report.verdict), (whole.class, &whole.verdict), "{report}");
+        let left = bundle.attachments.len() - 1;
+        assert_eq!(left, usize::from(changed.is_some()), "{devices} devices");
+        let seventh = &report.checks[6].state;
+        let count = devices as usize - left;
+        let what = format!("bodies of {count} receipt");
+        assert!(matches!(seventh, State::Holds(text) if text.contains(&what)), "{report}");
+        // A fold that nobody speaks for, one more, one less, and another in place of a right one.
+        let fails = |change: &dyn Fn(&mut Vec<schemas::fold::Fold>)| {
+            let mut other = bundle.clone();
+            change(&mut other.folds);
+            let report = check(&other.encode(), &policy(&story.log, "two", ""));
+            assert_eq!(failed(&report).0, 7, "{report}");
+        };
+        fails(&|folds| folds.truncate(folds.len() - 1));
+        fails(&|folds| folds.push(folds[0]));
+        for at in 0..bundle.folds.len() {
+            fails(&|folds| folds[at].b ^= 1);
+        }
+    }
 }
 
 #[test]

@@ -17,7 +17,9 @@ fn a_bundle_of_300_steps_8_leaves_and_4_devices_is_at_most_350_kb() {
     let mut story = Story::new();
     story.cosigners = vec![(0, 1_800_000_000), (1, 1_800_000_001)];
     story.tell(&world, &world.bodies(4), vec![], true);
-    let bundle = story.bundle_2(&world, &[(0, 1_800_000_000)], &[(0, 1_800_000_002)]);
+    let mut bundle = story.bundle_2(&world, &[(0, 1_800_000_000)], &[(0, 1_800_000_002)]);
+    story.leave_out_implied(&world, &mut bundle);
+    assert_eq!(bundle.attachments.len(), 1, "every receipt's body follows from the prediction");
     let bytes = bundle.encode();
     let (log, predictor) = (story.log.key(), predictor_key().public());
     let witness = witness(0);

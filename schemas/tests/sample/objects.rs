@@ -302,6 +302,7 @@ fn bundle_of(
         }],
         plan: plan.encode(),
         attachments,
+        folds: vec![],
         completeness: Some(completeness),
     }
 }

@@ -421,6 +421,7 @@ fn bundle_cases(sample: &Sample) -> Vec<Case> {
         ("covers_checkpoint_not_bytes", set("covers/0/checkpoint", Value::text("x"))),
         ("completeness_missing", without(&good, "", "completeness")),
         ("completeness_twice", twice("completeness")),
+        ("folds_not_whole", set("folds", Value::bytes([0; 17]))),
         ("proof_not_whole", set("entries/0/proof", Value::bytes([0; 33]))),
         ("proof_of_65_hashes", set("entries/0/proof", Value::bytes([0; 32 * 65]))),
         ("entry_too_long", set("entries/0/bytes", Value::bytes(vec![0; 61441]))),

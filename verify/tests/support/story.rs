@@ -241,7 +241,24 @@ impl Story {
             covers: sizes.into_iter().map(cover).collect(),
             plan: world.plan.encode(),
             attachments,
+            folds: vec![],
             completeness: None,
+        }
+    }
+
+    /// Leaves out the bodies of receipts that the prediction implies.
+    pub fn leave_out_implied(&self, world: &World, bundle: &mut Bundle) {
+        use schemas::receipt::ReceiptBody;
+        let bodies: Vec<ReceiptBody> =
+            self.receipts.iter().map(|logged| ReceiptBody::decode(&logged.body).unwrap()).collect();
+        let devices = self.receipts[0].receipt.devices;
+        let terms = verify::implied::Terms { run: &world.run, id: world.id, body: &world.body, devices };
+        let (folds, which) = terms.folds(&bodies.iter().collect::<Vec<_>>());
+        bundle.folds = folds;
+        for (logged, implied) in self.receipts.iter().zip(which) {
+            if implied {
+                bundle.attachments.retain(|bytes| *bytes != logged.body);
+            }
         }
     }
 
@@ -273,8 +290,8 @@ impl Story {
         (entries, predictions.collect())
     }
 
-    /// A bundle of version 2: the register is logged now; the checkpoint that held the prediction first and the last one
-    /// are cosigned by these witnesses.
+    /// A bundle of version 2: the register is logged now; the checkpoint that held the prediction first and the last
+    /// one are cosigned by these witnesses.
     pub fn bundle_2(&mut self, world: &World, first: &[(u8, u64)], last: &[(u8, u64)]) -> Bundle {
         let (_, predictions) = self.lists();
         let register = self.register();
