@@ -10,7 +10,7 @@ use tlog::entries::EntriesError;
 use tlog::hash::Hash;
 use tlog::note::{KeyError, NoteError};
 use tlog::tile::TileReadError;
-use tlog::tree::TreeSize;
+use tlog::tree::{LeafIndex, TreeSize};
 
 use crate::disk::journal::RecordError;
 
@@ -165,6 +165,19 @@ pub enum LogError {
         /// Its path.
         path: String,
     },
+    /// A proof that was made from the tiles does not lead to the signed root.
+    #[error(
+        "no proof of leaf {index} leads to the root that was signed for size {size}: {suspect} is likely damaged, \
+         run `ledger fsck`"
+    )]
+    ProofMismatch {
+        /// The leaf.
+        index: LeafIndex,
+        /// Size of the tree.
+        size: TreeSize,
+        /// The tiles that do not agree.
+        suspect: String,
+    },
     /// A tile could not be read.
     #[error(transparent)]
     Tile(#[from] TileReadError<io::Error>),
@@ -209,6 +222,9 @@ pub enum LogError {
     /// The index failed.
     #[error("index: {0}")]
     Index(#[from] redb::Error),
+    /// A page of the index is not what was written; the file's library says no more.
+    #[error("index: a page of it is damaged")]
+    IndexDamaged,
     /// The operating system gave no random bytes for the key.
     #[error("no random bytes for the log key: {0}")]
     Random(getrandom::Error),

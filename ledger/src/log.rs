@@ -111,7 +111,9 @@ pub fn open_index(store: &Store, size: TreeSize) -> Result<Index, LogError> {
         Ok(index)
     };
     let reason = match catch_unwind(AssertUnwindSafe(attempt)) {
-        Ok(Err(error @ (LogError::IndexMismatch { .. } | LogError::Index(_)))) => error.to_string(),
+        Ok(Err(error @ (LogError::IndexMismatch { .. } | LogError::Index(_) | LogError::IndexDamaged))) => {
+            error.to_string()
+        }
         Ok(other) => return other,
         // If it was not the index that panicked, the second attempt panics again.
         Err(_) => "reading it panicked".to_owned(),
@@ -122,7 +124,7 @@ pub fn open_index(store: &Store, size: TreeSize) -> Result<Index, LogError> {
 }
 
 /// Adds the entries that the index lacks. Those it has are taken for right if the last of them is the log's.
-fn catch_up(store: &Store, index: &Index, size: TreeSize) -> Result<(), LogError> {
+pub(crate) fn catch_up(store: &Store, index: &Index, size: TreeSize) -> Result<(), LogError> {
     let mut indexed = index.size()?;
     let nothing = EntryDigest([0; 32]);
     if indexed > size.0 {

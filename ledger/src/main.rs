@@ -99,6 +99,9 @@ fn hint(error: &anyhow::Error) -> Option<&'static str> {
         Some(LogError::LockOlderThanData { .. }) => {
             return Some("this is an old copy of the lock: restore the newer one");
         }
+        Some(LogError::IndexDamaged | LogError::Index(_) | LogError::IndexMismatch { .. }) => {
+            return Some("run `ledger reindex` with the same --data: the index is made anew from the tiles");
+        }
         Some(LogError::KeyExposed { .. }) => {
             return Some(
                 "if nobody else has read it, run chmod 600 on it; if somebody has, start anew with another key",

@@ -73,6 +73,34 @@ impl History {
         self.published.end().size
     }
 
+    /// Says what is known to be lost of the notes up to a published size, file by file.
+    pub fn lost(&self, published: TreeSize) -> Vec<String> {
+        let mut lost: Vec<String> = [&self.published, &self.cosigned]
+            .into_iter()
+            .filter_map(|notes| Some((notes.lost?, notes)))
+            .filter(|(lost, _)| lost.first <= published)
+            .map(|(Lost { count, first, last }, notes)| {
+                format!("{}: {count} notes of sizes {first} to {last} are lost", notes.path.display())
+            })
+            .collect();
+        // Without rows there is no number, but a log begins with size 1 and its last sync had that size's note.
+        let path = self.published.path.display();
+        if self.published.lost.is_none() {
+            let last = self.latest_published();
+            let first = match self.published.row(0) {
+                Ok((first, _)) if last.0 > 0 => first,
+                _ => published,
+            };
+            if first.0 > 1 {
+                lost.push(format!("{path}: every note of a size below {first} is lost"));
+            }
+            if last.0 > 0 && last < published {
+                lost.push(format!("{path}: every note of a size above {last} and below {published} is lost"));
+            }
+        }
+        lost
+    }
+
     /// Makes all published notes survive a crash.
     pub fn sync(&self) -> Result<(), LogError> {
         self.published.sync()
@@ -93,6 +121,16 @@ struct Notes {
     rows: File,
     files: Arc<Files>,
     end: Mutex<End>,
+    /// What the rows know of and is not there.
+    lost: Option<Lost>,
+}
+
+/// Notes that are lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Lost {
+    count: u64,
+    first: TreeSize,
+    last: TreeSize,
 }
 
 /// Where the next note goes.
@@ -117,13 +155,14 @@ impl Notes {
         let notes = files.open(&path).map_err(LogError::io(&path))?;
         let rows = files.open(&rows_path).map_err(LogError::io(&rows_path))?;
         let end = Mutex::new(End { count: 0, bytes: 0, size: TreeSize(0), broken: false });
-        let opened = Notes { path, notes, rows_path, rows, files, end };
-        opened.catch_up().map_err(LogError::io(&opened.path))?;
+        let mut opened = Notes { path, notes, rows_path, rows, files, end, lost: None };
+        opened.lost = opened.catch_up().map_err(LogError::io(&opened.path))?;
         Ok(opened)
     }
 
-    /// Finds the end: as far as the rows are of use, and from there by the notes themselves.
-    fn catch_up(&self) -> io::Result<()> {
+    /// Finds the end: as far as the rows are of use, and from there by the notes themselves. Says what is lost.
+    fn catch_up(&self) -> io::Result<Option<Lost>> {
+        let known = self.known()?;
         let length = self.notes.metadata()?.len();
         let mut end = *self.end();
         let mut rows = BufReader::new(&self.rows);
@@ -135,9 +174,13 @@ impl Notes {
             }
             end = End { count: end.count + 1, bytes, size, ..end };
         }
-        if end.count > 0 && (self.read(0)?.is_none() || self.read(end.count - 1)?.is_none()) {
-            // The first or the last row is wrong, so the others may be: forget them all.
-            end = End { count: 0, bytes: 0, size: TreeSize(0), ..end };
+        if end.count > 0 {
+            let (first, last) = (self.read(0)?.is_some(), self.read(end.count - 1)?.is_some());
+            // A row or a note is wrong. If the notes alone lead as far as the rows it is a row, so the others may be
+            // too: forget them all. If they do not, a note is damaged, and without rows those behind it would be lost.
+            if !(first && last) && (!(first || last) || self.whole_notes(length)? >= end.count) {
+                end = End { count: 0, bytes: 0, size: TreeSize(0), ..end };
+            }
         }
         let mut lost = Vec::new();
         while let Some(note) = self.read_note(end.bytes, length)?
@@ -153,9 +196,57 @@ impl Notes {
             self.rows.write_all_at(&lost, kept)?;
         }
         if end.bytes < length {
+            self.keep_damaged(end.bytes, length)?;
             self.notes.set_len(end.bytes)?;
         }
         *self.end() = end;
+        let lost = known.get(end.count as usize..).unwrap_or_default();
+        Ok(lost.first().zip(lost.last()).map(|(first, last)| Lost {
+            count: lost.len() as u64,
+            first: *first,
+            last: *last,
+        }))
+    }
+
+    /// The sizes that the rows know of, as far as they ascend.
+    fn known(&self) -> io::Result<Vec<TreeSize>> {
+        let mut sizes: Vec<TreeSize> = Vec::new();
+        let mut bytes = vec![0; (self.rows.metadata()?.len() / ROW_BYTES * ROW_BYTES) as usize];
+        self.rows.read_exact_at(&mut bytes, 0)?;
+        for row in bytes.as_chunks::<{ ROW_BYTES as usize }>().0 {
+            let (size, _) = split_row(row);
+            if sizes.last().unwrap_or(&TreeSize(0)) >= &size {
+                break;
+            }
+            sizes.push(size);
+        }
+        Ok(sizes)
+    }
+
+    /// Number of whole notes from the beginning.
+    fn whole_notes(&self, length: u64) -> io::Result<u64> {
+        let (mut count, mut at) = (0, 0);
+        while let Some(note) = self.read_note(at, length)? {
+            at += record_bytes(&note);
+            count += 1;
+        }
+        Ok(count)
+    }
+
+    /// A crash cuts the last note short. Where whole notes follow, something else has happened, and the file is kept
+    /// beside the one that goes on.
+    fn keep_damaged(&self, from: u64, length: u64) -> io::Result<()> {
+        let kept = self.path.with_extension("damaged");
+        let mut bytes = vec![0; (length - from) as usize];
+        self.notes.read_exact_at(&mut bytes, from)?;
+        if !kept.exists() && (1..bytes.len()).any(|at| next_note(&bytes, at).is_some()) {
+            std::fs::copy(&self.path, &kept)?;
+            tracing::warn!(
+                "{} is damaged at byte {from}: it is kept in {}",
+                self.path.display(),
+                kept.display()
+            );
+        }
         Ok(())
     }
 
@@ -295,7 +386,21 @@ fn record_of(note: &str) -> Vec<u8> {
     record
 }
 
-fn row_of((size, end): Row) -> [u8; ROW_BYTES as usize] {
+/// The note that begins at a place in a file's bytes, and where it ends; none if there is no whole one.
+pub fn next_note(bytes: &[u8], at: usize) -> Option<(&str, usize)> {
+    let rest = bytes.get(at..)?;
+    let length = u32::from_be_bytes(*rest.first_chunk()?) as usize;
+    if length > NOTE_BYTES_MAX {
+        return None;
+    }
+    let end = LENGTH_BYTES as usize + length + CHECK_BYTES as usize;
+    let record = rest.get(..end)?;
+    let note = std::str::from_utf8(&record[LENGTH_BYTES as usize..LENGTH_BYTES as usize + length]).ok()?;
+    (record_of(note) == record).then_some((note, at + end))
+}
+
+/// The row of a note: its size and where it ends.
+pub fn row_of((size, end): Row) -> [u8; ROW_BYTES as usize] {
     let mut row = [0; ROW_BYTES as usize];
     row[..8].copy_from_slice(&size.0.to_be_bytes());
     row[8..].copy_from_slice(&end.to_be_bytes());

@@ -19,6 +19,8 @@ use crate::disk::store::Store;
 use crate::error::LogError;
 use crate::fsck::finding::{Finding, Findings, Kind};
 use crate::fsck::folder::Folder;
+use crate::fsck::history::Kept;
+use crate::fsck::index::{INDEX, check_index};
 use crate::fsck::remote::Remote;
 use crate::fsck::source::Source;
 use crate::fsck::{FsckError, check_tree, open_checkpoint};
@@ -123,6 +125,15 @@ pub fn check_folder(
     for error in damaged {
         checked.findings.add(attachment_finding(base, error));
     }
+    if base.join("log.key").exists() {
+        let tiles_right = checked.findings.is_empty();
+        let last = if promised == Some(checked.head) { lock.read()? } else { None };
+        let (last, head) = (last.as_deref(), checked.head);
+        Kept { store: &store, key: &key, head, last, tiles_right }.check(&mut checked.findings)?;
+        if let Some(finding) = check_index(&store, head.size, tiles_right)? {
+            checked.findings.add(finding);
+        }
+    }
     match promised {
         // What is published was checked. What was promised beyond it is in the journal, or the folder is an old copy.
         Some(promised) if checked.findings.is_empty() && promised.size > checked.head.size => {
@@ -204,6 +215,10 @@ impl Checked {
                 "ledger: hint: a tile of hashes follows from the entries below it; entries are restored from a copy of \
                  the log, and only what has the signed root is one"
             );
+        }
+        if self.findings.list.iter().any(|finding| finding.path == INDEX || finding.path.ends_with(".sizes"))
+        {
+            eprintln!("ledger: hint: `ledger reindex` makes the index anew, and the rows that find notes");
         }
         if self.foreign > 0 {
             eprintln!("ledger: hint: {} files below tile/ belong to no tree of this size", self.foreign);

@@ -12,6 +12,8 @@ pub mod finding;
 mod choice;
 mod bundle;
 mod walk;
+mod history;
+mod index;
 pub mod command;
 
 use thiserror::Error;

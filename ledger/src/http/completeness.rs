@@ -9,11 +9,12 @@ use schemas::digest::RunId;
 use schemas::object::Object as _;
 use schemas::register::EntryLeaf;
 use schemas::statement::{Payload, Statement};
+use tlog::hash::leaf_hash;
 use tlog::tree::LeafIndex;
 
 use crate::http::app::App;
+use crate::http::checked::prove;
 use crate::http::problem::Problem;
-use crate::http::proof::prove;
 use crate::http::read::{CHANGING, answer, bad_name, blocking, query_decimal};
 use crate::log::Log;
 use crate::order::commit::SignedHead;
@@ -58,7 +59,7 @@ fn completeness_of(log: &Log, run: RunId, listed: bool, signed: &SignedHead) -> 
         let detail = format!("a list of run {run} has {longest} leaves, and a file holds {LIST_LEAVES_MAX}");
         return Err(Problem::not_found(detail));
     }
-    let proof = prove(log, LeafIndex(index), signed)?.0;
+    let proof = prove(log, LeafIndex(index), signed, Some(leaf_hash(&bytes)))?.0;
     let proof = proof.iter().map(|hash| *hash.as_bytes()).collect();
     let entries = if listed { Some(entries_of(log, run, index)?) } else { None };
     let completeness = Completeness {

@@ -11,9 +11,10 @@ use tlog::tree::LeafIndex;
 use crate::error::LogError;
 use crate::http::accept::{CBOR, COSE};
 use crate::http::app::App;
+use crate::http::checked::prove;
 use crate::http::pages;
 use crate::http::problem::Problem;
-use crate::http::proof::{prove, receipt};
+use crate::http::proof::receipt;
 use crate::http::read::{CHANGING, IMMUTABLE, TEXT, answer, bad_name, blocking};
 use crate::log::Log;
 use crate::order::index::{EntryFacts, Kind};
@@ -31,7 +32,7 @@ pub async fn entry(State(app): State<App>, Path(name): Path<String>) -> Result<R
     let bytes = blocking(move || {
         let (log, signed) = (&app.log, app.log.published.latest());
         let index = LeafIndex(find(log, digest)?.0);
-        receipt(log, digest, index, prove(log, index, &signed)?, &signed)
+        receipt(log, digest, index, prove(log, index, &signed, None)?, &signed)
     })
     .await?;
     let mut response = answer(COSE, CHANGING, bytes);

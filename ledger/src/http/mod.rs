@@ -8,6 +8,7 @@ pub mod body;
 pub mod submit;
 pub mod read;
 pub mod entry;
+pub mod checked;
 pub mod proof;
 pub mod cose_receipt;
 pub mod completeness;

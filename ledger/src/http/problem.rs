@@ -68,7 +68,12 @@ impl From<LogError> for Problem {
     fn from(error: LogError) -> Problem {
         // What went wrong inside is for the operator; the client learns only that it was not its fault.
         tracing::error!("{error}");
-        let detail = "the log could not be read; this has been reported to its operator";
+        let detail = match &error {
+            LogError::ProofMismatch { .. } => {
+                format!("{error}; this has been reported to the log's operator")
+            }
+            _ => "the log could not be read; this has been reported to its operator".to_owned(),
+        };
         Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal error", detail)
     }
 }

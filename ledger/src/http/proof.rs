@@ -4,14 +4,14 @@ use axum::extract::{Path, RawQuery, State};
 use axum::response::Response;
 use schemas::digest::EntryDigest;
 use tlog::checkpoint::Checkpoint;
-use tlog::proof::{InclusionProof, ProveError, prove_consistency, prove_inclusion};
-use tlog::tile::TileReader;
+use tlog::proof::InclusionProof;
 use tlog::tlog_proof::TlogProof;
 use tlog::tree::{LeafIndex, TreeSize};
 
 use crate::error::LogError;
 use crate::http::accept::COSE;
 use crate::http::app::App;
+use crate::http::checked::{prove, prove_consistent};
 use crate::http::cose_receipt::Place;
 use crate::http::problem::Problem;
 use crate::http::read::{CHANGING, IMMUTABLE, TEXT, answer, blocking, decimal, query_decimal};
@@ -40,14 +40,14 @@ pub async fn proof(
             };
             let missing = || not_in_tree(index, signed.head.size);
             let entry = log.index.facts(index.0)?.ok_or_else(missing)?.digest;
-            let inclusion = prove(log, index, &signed)?;
+            let inclusion = prove(log, index, &signed, None)?;
             return Ok(answer(COSE, CHANGING, receipt(log, entry, index, inclusion, &signed)?));
         }
         let signed = match size {
             None => widely_known(log, index)?,
             Some(size) => with_cosignatures(log, checkpoint_of(log, size)?)?,
         };
-        Ok(answer(TEXT, CHANGING, tlog_proof(index, prove(log, index, &signed)?, &signed)))
+        Ok(answer(TEXT, CHANGING, tlog_proof(index, prove(log, index, &signed, None)?, &signed)))
     })
     .await
 }
@@ -63,11 +63,7 @@ pub async fn consistency(
         return Err(Problem::not_found(format!("this log has size {size}, not yet {new}")));
     }
     let text = blocking(move || {
-        let reader = TileReader { size, source: app.log.store.as_ref() };
-        let proof = prove_consistency(old, new, &reader).map_err(|error| match error {
-            ProveError::Read(error) => LogError::from(error).into(),
-            other => Problem::bad_request(other.to_string()),
-        })?;
+        let proof = prove_consistent(&app.log, old, new)?;
         Ok(proof.0.iter().map(|hash| format!("{hash}\n")).collect::<String>())
     })
     .await?;
@@ -92,16 +88,6 @@ pub fn receipt(
         Problem::not_found(
             "a COSE receipt cannot express the proof of a tree of one entry; ask again when the log has two",
         )
-    })
-}
-
-/// The inclusion proof of an entry in the tree of a published checkpoint, from the tiles.
-pub fn prove(log: &Log, index: LeafIndex, signed: &SignedHead) -> Result<InclusionProof, Problem> {
-    // The tiles are read as they are in the latest tree: the older one's may have been replaced by wider ones.
-    let reader = TileReader { size: log.published.latest().head.size, source: log.store.as_ref() };
-    prove_inclusion(index, signed.head.size, &reader).map_err(|error| match error {
-        ProveError::Read(error) => LogError::from(error).into(),
-        _ => not_in_tree(index, signed.head.size),
     })
 }
 

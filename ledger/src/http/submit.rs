@@ -5,15 +5,17 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use schemas::statement::Statement;
+use tlog::hash::leaf_hash;
 use tlog::proof::InclusionProof;
 use tlog::tree::LeafIndex;
 
 use crate::http::accept::{COSE, asks_for_cose};
 use crate::http::app::App;
 use crate::http::body::LimitedBody;
+use crate::http::checked::{prove, prove_committed};
 use crate::http::entry::location;
 use crate::http::problem::Problem;
-use crate::http::proof::{prove, receipt, tlog_proof};
+use crate::http::proof::{receipt, tlog_proof};
 use crate::http::read::{TEXT, answer, blocking};
 use crate::http::submitters::Counted;
 use crate::log::Log;
@@ -30,7 +32,7 @@ pub async fn entry(State(app): State<App>, headers: HeaderMap, body: Body) -> Re
     }
     let bytes = LimitedBody::entry(body, &headers, &app.limits)?.all().await?;
     let (bytes, statement) = app.verifiers.open(bytes).await?;
-    let digest = statement.digest;
+    let (digest, leaf) = (statement.digest, leaf_hash(&bytes));
     let counted = count(&app, &statement, bytes.len() as u64).await?;
     let sequenced = app.pool.submit(bytes, statement).await;
     // A client that goes away here has its entry counted all the same: it may well get its place.
@@ -50,13 +52,13 @@ pub async fn entry(State(app): State<App>, headers: HeaderMap, body: Body) -> Re
     let mut response = match sequenced.committed {
         // What was just added is proven from memory.
         Some(committed) => {
-            let inclusion = committed.prove(index).expect("ledger: a commit proves its own entries");
+            let inclusion = prove_committed(&log, &committed, index, leaf)?;
             answer(&log, inclusion, &committed.signed)?
         }
         None => {
             blocking(move || {
                 let signed = log.published.latest();
-                answer(&log, prove(&log, index, &signed)?, &signed)
+                answer(&log, prove(&log, index, &signed, Some(leaf))?, &signed)
             })
             .await?
         }

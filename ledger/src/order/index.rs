@@ -14,7 +14,7 @@ use schemas::statement::{Payload, Statement};
 
 use crate::error::LogError;
 use crate::order::registers::RunLists;
-use crate::order::rows::{Ask, Changing, Rows, Table, Visit, Way};
+use crate::order::rows::{Ask, Changing, Difference, Rows, Table, Visit, Way, difference};
 
 /// Which tables there are. An index of another version is made anew.
 const VERSION: u64 = 4;
@@ -140,7 +140,8 @@ pub struct Index {
 impl Index {
     /// Opens the index file; makes one if there is none, and forgets the content of one of another version.
     ///
-    /// The file's library may panic on a damaged file, here and in any later reading: see [`crate::log::open_log`].
+    /// Every page of the file is read and held against its check. The file's library may panic on a damaged file here;
+    /// see [`crate::log::open_index`]. In later reading that is [`LogError::IndexDamaged`].
     pub fn open(path: &Path) -> Result<Index, LogError> {
         Ok(Index { rows: Rows::open(path, VERSION)? })
     }
@@ -148,6 +149,11 @@ impl Index {
     /// Number of entries indexed.
     pub fn size(&self) -> Result<u64, LogError> {
         size(&self.rows.read()?)
+    }
+
+    /// The first row in which this index differs from another.
+    pub fn difference(&self, expected: &Index) -> Result<Option<Difference>, LogError> {
+        difference(&self.rows.read()?, &expected.rows.read()?)
     }
 
     /// Starts a change; there is one at a time. A change that is dropped has not happened.

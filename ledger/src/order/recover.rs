@@ -88,6 +88,9 @@ impl Committer {
         self.edge = Arc::new(read_edge(&self.store, head)?);
         self.store.set_edge(self.edge.clone());
         self.synced = head.size;
+        for lost in self.history.lost(head.size) {
+            tracing::warn!("{lost}; proofs under them cannot be had any more");
+        }
         // Notes above the last sync may be cut short, and come again from the journal.
         self.history.forget_published_above(head.size)?;
         if let Some(synced) = &synced {

@@ -9,6 +9,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::Bound;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
@@ -41,6 +42,19 @@ pub enum Table {
     Openings,
     /// Run to what is kept of it for registers.
     RunLists,
+}
+
+impl Table {
+    const ALL: [Table; TABLES.len()] = [
+        Table::Meta,
+        Table::Facts,
+        Table::Digests,
+        Table::Runs,
+        Table::RunOrder,
+        Table::Predictions,
+        Table::Openings,
+        Table::RunLists,
+    ];
 }
 
 type Definition = TableDefinition<'static, &'static [u8], &'static [u8]>;
@@ -80,6 +94,11 @@ pub enum Way {
     Down,
 }
 
+/// Works on the file. Its library panics on some damaged pages, which is an error like others.
+fn guarded<T>(work: impl FnOnce() -> Result<T, LogError>) -> Result<T, LogError> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or(Err(LogError::IndexDamaged))
+}
+
 fn redb_error<E: Into<redb::Error>>(error: E) -> LogError {
     LogError::Index(error.into())
 }
@@ -87,7 +106,10 @@ fn redb_error<E: Into<redb::Error>>(error: E) -> LogError {
 impl Rows {
     /// Opens the file; makes one if there is none, and forgets the content of one of another version.
     pub fn open(path: &Path, version: u64) -> Result<Rows, LogError> {
-        let database = Builder::new().set_cache_size(CACHE_BYTES).create(path).map_err(redb_error)?;
+        let mut database = Builder::new().set_cache_size(CACHE_BYTES).create(path).map_err(redb_error)?;
+        // Every page holds the checks of those below it, and reading looks at none of them. What an unclean stop left
+        // is put right here; pages that are not what was written are an error.
+        database.check_integrity().map_err(redb_error)?;
         let rows = Rows { database, young: RwLock::default(), old: RwLock::default() };
         let write = rows.database.begin_write().map_err(redb_error)?;
         let found = {
@@ -140,16 +162,18 @@ impl Rows {
     /// Merges the layer that was taken away into the file, durably.
     pub fn merge(&self) -> Result<(), LogError> {
         let Some(old) = self.old() else { return Ok(()) };
-        let mut write = self.database.begin_write().map_err(redb_error)?;
-        // Without it the next start after a crash would go through the whole file.
-        write.set_quick_repair(true);
-        for (definition, rows) in TABLES.into_iter().zip(old.iter()) {
-            let mut table = write.open_table(definition).map_err(redb_error)?;
-            for (key, value) in rows {
-                table.insert(key.as_slice(), value.as_slice()).map_err(redb_error)?;
+        guarded(|| {
+            let mut write = self.database.begin_write().map_err(redb_error)?;
+            // Without it the next start after a crash would go through the whole file.
+            write.set_quick_repair(true);
+            for (definition, rows) in TABLES.into_iter().zip(old.iter()) {
+                let mut table = write.open_table(definition).map_err(redb_error)?;
+                for (key, value) in rows {
+                    table.insert(key.as_slice(), value.as_slice()).map_err(redb_error)?;
+                }
             }
-        }
-        write.commit().map_err(redb_error)?;
+            write.commit().map_err(redb_error)
+        })?;
         *self.old.write().unwrap_or_else(PoisonError::into_inner) = None;
         Ok(())
     }
@@ -174,9 +198,11 @@ struct Snapshot {
 
 impl Snapshot {
     fn of(database: &Database) -> Result<Snapshot, LogError> {
-        let read = database.begin_read().map_err(redb_error)?;
-        let tables = TABLES.into_iter().map(|table| read.open_table(table)).collect::<Result<_, _>>();
-        Ok(Snapshot { tables: tables.map_err(redb_error)?, _read: read })
+        guarded(|| {
+            let read = database.begin_read().map_err(redb_error)?;
+            let tables = TABLES.into_iter().map(|table| read.open_table(table)).collect::<Result<_, _>>();
+            Ok(Snapshot { tables: tables.map_err(redb_error)?, _read: read })
+        })
     }
 }
 
@@ -257,8 +283,10 @@ fn get(
             return Ok(Some(value.clone()));
         }
     }
-    let value = tables.tables[table as usize].get(key).map_err(redb_error)?;
-    Ok(value.map(|value| value.value().to_vec()))
+    guarded(|| {
+        let value = tables.tables[table as usize].get(key).map_err(redb_error)?;
+        Ok(value.map(|value| value.value().to_vec()))
+    })
 }
 
 /// Goes through several layers and the file at once, in order of the keys; of rows with one key the newest counts.
@@ -284,15 +312,17 @@ fn scan(
             Way::Down => Box::new(range.rev()),
         });
     }
-    let range = tables.tables[table as usize].range::<&[u8]>(bounds).map_err(redb_error)?;
-    let range = range.map(|row| {
+    let mut range = guarded(|| tables.tables[table as usize].range::<&[u8]>(bounds).map_err(redb_error))?;
+    let mut next = move || {
+        let row = match way {
+            Way::Up => range.next(),
+            Way::Down => range.next_back(),
+        };
+        let Some(row) = row else { return Ok(None) };
         let (key, value) = row.map_err(redb_error)?;
-        Ok((key.value().to_vec(), value.value().to_vec()))
-    });
-    sources.push(match way {
-        Way::Up => Box::new(range),
-        Way::Down => Box::new(range.rev()),
-    });
+        Ok(Some((key.value().to_vec(), value.value().to_vec())))
+    };
+    sources.push(Box::new(std::iter::from_fn(move || guarded(&mut next).transpose())));
     let mut heads: Vec<Option<Row>> = Vec::new();
     for source in &mut sources {
         heads.push(source.next().transpose()?);
@@ -316,6 +346,56 @@ fn scan(
             return Ok(());
         }
     }
+}
+
+/// Rows that are compared at once.
+const PART_ROWS: usize = 1000;
+
+/// The first row in which one index differs from another: its table, its key, and the values in both.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Difference {
+    /// The table.
+    pub table: Table,
+    /// The row's key.
+    pub key: Vec<u8>,
+    /// Its value in the one.
+    pub found: Option<Vec<u8>>,
+    /// Its value in the other.
+    pub expected: Option<Vec<u8>>,
+}
+
+/// Compares all rows.
+pub fn difference(found: &dyn Ask, expected: &dyn Ask) -> Result<Option<Difference>, LogError> {
+    for table in Table::ALL {
+        let mut from = Vec::new();
+        loop {
+            let (left, right) = (part(found, table, &from)?, part(expected, table, &from)?);
+            for at in 0..left.len().max(right.len()) {
+                let (left, right) = (left.get(at), right.get(at));
+                if left == right {
+                    continue;
+                }
+                let key = left.iter().chain(&right).map(|row| &row.0).min().cloned().unwrap_or_default();
+                let value = |row: Option<&Row>| row.filter(|row| row.0 == key).map(|row| row.1.clone());
+                let (found, expected) = (value(left), value(right));
+                return Ok(Some(Difference { table, key, found, expected }));
+            }
+            let Some((last, _)) = left.last().filter(|_| left.len() == PART_ROWS) else { break };
+            from = [last, &[0][..]].concat();
+        }
+    }
+    Ok(None)
+}
+
+fn part(rows: &dyn Ask, table: Table, from: &[u8]) -> Result<Vec<Row>, LogError> {
+    let mut found = Vec::new();
+    // Higher than any key: those are of at most 72 bytes.
+    let to = [0xff; 80];
+    rows.scan(table, (from, &to), Way::Up, &mut |key, value| {
+        found.push((key.to_vec(), value.to_vec()));
+        Ok(found.len() < PART_ROWS)
+    })?;
+    Ok(found)
 }
 
 #[cfg(test)]
