@@ -453,6 +453,12 @@ mod tests {
     }
 
     #[test]
+    fn a_panic_of_the_files_library_is_an_error() {
+        let result = guarded(|| -> Result<(), LogError> { panic!("as on a damaged page") });
+        assert!(matches!(result, Err(LogError::IndexDamaged)), "{result:?}");
+    }
+
+    #[test]
     fn what_was_merged_is_there_after_a_crash_and_another_version_forgets_it() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("rows");
