@@ -12,7 +12,6 @@ use schemas::fold::Fold;
 use schemas::key::PublicKey;
 use schemas::object::Object as _;
 use std::collections::BTreeMap;
-use std::time::Duration;
 use tlog::checkpoint::Checkpoint;
 use tlog::hash::Hash;
 use tlog::note::Verifier as _;
@@ -40,10 +39,6 @@ pub struct Parts<'a> {
     /// Traces and meetings.
     pub evidence: &'a [Vec<u8>],
 }
-
-/// How long a log's witnesses have for the checkpoint that covers the verdict.
-const WITNESSES_WAIT_MS: u64 = 20_000;
-const WITNESSES_ASK_MS: u64 = 500;
 
 /// Fetches proofs in the tree of the first cosigned checkpoint that covers the verdict, or of the verdict's own, and
 /// encodes the bundle.
@@ -97,12 +92,8 @@ fn last_of(ledger: &Ledger, parts: &Parts) -> anyhow::Result<SignedHead> {
         output::note("the log has no witnesses: nothing in the bundle proves a time");
         return Ok(logged.signed.clone());
     }
-    for _ in 0..WITNESSES_WAIT_MS / WITNESSES_ASK_MS {
-        let first = ledger.first_proof(bytes, logged.index)?;
-        if first.signed.is_cosigned() {
-            return Ok(first.signed);
-        }
-        std::thread::sleep(Duration::from_millis(WITNESSES_ASK_MS));
+    if let Some(first) = ledger.cosigned(bytes, logged.index)? {
+        return Ok(first);
     }
     output::note(
         "the log's witnesses have not cosigned the verdict's checkpoint in time: run this again later",

@@ -2,7 +2,8 @@
 
 use crate::atomic::{self, WriteError};
 use crate::cli::ChallengeArgs;
-use crate::folder::{read_entries, read_file};
+use crate::folder::{Entries, read_entries, read_file};
+use crate::ledger::{Ledger, Logged, SignedHead};
 use crate::output::{self, Hinted};
 use crate::submit::{connect, find_prediction};
 use schemas::challenge::{CHECKPOINT_BYTES_MAX, challenge};
@@ -11,20 +12,37 @@ use std::path::Path;
 
 /// Finds the prediction, checks that a signed checkpoint covers it, and writes the checkpoint's exact bytes.
 ///
-/// There is nothing to wait for: a log answers a submission only when a checkpoint covers it, and a proof of
-/// inclusion comes with the checkpoint it is proven in.
+/// A log answers a submission only when a checkpoint covers it, and a proof of inclusion comes with the checkpoint it
+/// is proven in. Only for a log's witnesses there is something to wait for: receipts that hold their cosignatures prove
+/// after when they were signed.
 pub fn run(args: &ChallengeArgs) -> anyhow::Result<u8> {
     let entries = read_entries(&args.prediction)?;
     let ledger = connect(&args.ledger, args.log_key.as_deref())?;
     let logged = find_prediction(&ledger, &entries)?;
-    write(&args.out, &logged.signed.note)?;
+    let index = logged.index;
+    let signed = signed_of(&ledger, &entries, logged)?;
+    write(&args.out, &signed.note)?;
     output::result(&format!(
         "challenge {}: prediction at index {} is covered by the checkpoint of size {}\n",
-        challenge(entries.id, &logged.signed.note),
-        logged.index,
-        logged.signed.head.size
+        challenge(entries.id, &signed.note),
+        index,
+        signed.head.size
     ));
     Ok(output::YES)
+}
+
+/// The first cosigned checkpoint that covers the prediction; of a log without witnesses, the one it was proven in.
+fn signed_of(ledger: &Ledger, entries: &Entries, logged: Logged) -> anyhow::Result<SignedHead> {
+    if !ledger.is_witnessed()? {
+        return Ok(logged.signed);
+    }
+    let cosigned = ledger.cosigned(&entries.prediction_bytes, logged.index)?;
+    if cosigned.is_none() {
+        output::note(
+            "the log's witnesses have not cosigned in time: receipts will not prove when they were signed",
+        );
+    }
+    Ok(cosigned.unwrap_or(logged.signed))
 }
 
 /// Writes the checkpoint. A file with other content is left alone: devices may be answering it.

@@ -8,6 +8,7 @@ use schemas::digest::{EntryDigest, RunId};
 use schemas::key::PublicKey;
 use schemas::statement::STATEMENT_BYTES_MAX;
 use serde_json::Value;
+use std::time::Duration;
 use tlog::checkpoint::{Checkpoint, CheckpointError};
 use tlog::hash::{Hash, HashError, leaf_hash};
 use tlog::note::{KeyError, SignedNote, Verifier as _, VerifierKey};
@@ -22,6 +23,10 @@ const CONSISTENCY_BYTES_MAX: u64 = 16 << 10;
 const TIMEOUT_MS: u64 = 30_000;
 /// For attachments, of up to 64 MiB.
 const LONG_TIMEOUT_MS: u64 = 600_000;
+
+/// How long a log's witnesses have for a checkpoint, and how often the log is asked meanwhile.
+const WITNESSES_WAIT_MS: u64 = 20_000;
+const WITNESSES_ASK_MS: u64 = 250;
 
 /// Why a log could not be used, or is not to be believed.
 #[derive(Debug, thiserror::Error)]
@@ -252,6 +257,19 @@ impl Ledger {
         let answer = self.server.fetch(&path, PROOF_BYTES_MAX as u64, TIMEOUT_MS)?;
         let logged = self.proven(entry, answer, true)?;
         if logged.index == index { Ok(logged) } else { Err(form(&path, "the index asked for")) }
+    }
+
+    /// The first cosigned checkpoint that covers an entry, for which the witnesses have some seconds: they are asked for
+    /// no more than the latest tree, and the entry may have only just come into it.
+    pub fn cosigned(&self, entry: &[u8], index: u64) -> Result<Option<SignedHead>, LedgerError> {
+        for _ in 0..WITNESSES_WAIT_MS / WITNESSES_ASK_MS {
+            let first = self.first_proof(entry, index)?.signed;
+            if first.is_cosigned() {
+                return Ok(Some(first));
+            }
+            std::thread::sleep(Duration::from_millis(WITNESSES_ASK_MS));
+        }
+        Ok(None)
     }
 
     /// Whether witnesses cosign this log: there is a checkpoint that a quorum has cosigned.
