@@ -113,6 +113,9 @@ fn hint(error: &anyhow::Error) -> Option<&'static str> {
         ServeError::Listen { source, .. } if source.kind() == ErrorKind::AddrInUse => {
             Some("another server listens there; `--listen 0` takes any free port")
         }
+        ServeError::FewFiles { .. } => {
+            Some("`ulimit -n 1024` before the start is enough for all connections")
+        }
         _ => None,
     }
 }

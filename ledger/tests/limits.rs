@@ -10,9 +10,10 @@ use std::time::Duration;
 use ledger::http::buckets::Rate;
 use ledger::http::server::start;
 use schemas::attachment::AttachmentName;
+use support::witness::until;
 use support::{
-    Answer, folder, get, key, options, prediction_statement, read_answer, receipt_statement, request, run,
-    run_statement, served, submit,
+    Answer, Process, folder, get, key, options, prediction_statement, read_answer, receipt_statement,
+    request, run, run_statement, served, submit,
 };
 
 fn refused(answer: &Answer, status: u16, detail: &str) {
@@ -38,6 +39,48 @@ fn an_address_that_asks_too_often_is_told_when_to_ask_again() {
     assert_eq!(cbor.status, 429);
     assert_eq!(cbor.header("content-type"), Some("application/concise-problem-details+cbor"));
     server.stop().unwrap();
+}
+
+/// The server's command where so many files may be open.
+fn within(files: usize, data: &std::path::Path) -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("ulimit -n {files} && exec \"$@\""), "sh", env!("CARGO_BIN_EXE_ledger")]);
+    command.args(["serve", "--listen", "0", "--origin", support::ORIGIN, "--connections-per-peer", "1000"]);
+    command.arg("--data").arg(data);
+    command
+}
+
+#[test]
+fn connections_do_not_take_the_files_that_the_log_needs() {
+    let folder = folder();
+    let errors = folder.path().join("errors");
+    let file = std::fs::File::create(&errors).unwrap();
+    let process = Process::of(within(128, &folder.path().join("log")).stderr(file));
+    let mut first = TcpStream::connect(process.address).unwrap();
+    let idle: Vec<TcpStream> = (0..150).map(|_| TcpStream::connect(process.address).unwrap()).collect();
+    let files = format!("/proc/{}/fd", process.child.id());
+    // Accepted one by one in the order they came.
+    let open = || std::fs::read_dir(&files).map_or(0, Iterator::count);
+    until("as many are accepted as may be", || (open() > 64).then_some(()));
+    let statement = run_statement(1);
+    let head = format!(
+        "POST /entries HTTP/1.1\r\nHost: t\r\n{}Content-Length: {}\r\n\r\n",
+        "Connection: close\r\nContent-Type: application/cose\r\n",
+        statement.len()
+    );
+    std::io::Write::write_all(&mut first, &[head.as_bytes(), &statement].concat()).unwrap();
+    assert_eq!(read_answer(&mut first).unwrap().status, 201);
+    drop(idle);
+    until("others get in again", || (get(process.address, "/log.json").status == 200).then_some(()));
+    assert_eq!(process.terminate(), Some(0));
+    let told = std::fs::read_to_string(&errors).unwrap();
+    assert!(told.contains("at most 64 connections at once instead of 512"), "{told}");
+
+    let output = within(63, &folder.path().join("none")).output().unwrap();
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{told}");
+    assert!(told.contains("may open 63 files, expected 64 at least"), "{told}");
+    assert!(told.contains("ledger: hint: `ulimit -n 1024`"), "{told}");
 }
 
 #[test]

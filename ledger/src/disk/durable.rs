@@ -10,6 +10,14 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Errors of the system: this process, or all together, have too many files open. Linux and the BSDs agree on them.
+const OPEN_FILES: i32 = 24;
+const OPEN_FILES_IN_ALL: i32 = 23;
+/// How often, and after what pause, opening is tried again then: five seconds in all.
+const PATIENCE: usize = 100;
+const PAUSE_MS: u64 = 50;
 
 /// What a fault table makes of one file operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,8 +83,9 @@ impl Files {
         let mut opened = None;
         self.attempt(Operation::Open, path, || {
             ensure_folder(folder_of(path)?)?;
-            let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
-            opened = Some(file);
+            let mut options = OpenOptions::new();
+            options.read(true).write(true).create(true).truncate(false);
+            opened = Some(patient(|| options.open(path))?);
             Ok(())
         })?;
         opened.ok_or_else(|| io::Error::other("not opened"))
@@ -105,7 +114,7 @@ impl Files {
 
     /// Makes what was written to a file, or entered into a folder, whoever did it, survive a crash.
     pub fn sync_path(&self, path: &Path) -> io::Result<()> {
-        self.attempt(Operation::Sync, path, || File::open(path)?.sync_all())
+        self.attempt(Operation::Sync, path, || patient(|| File::open(path))?.sync_all())
     }
 
     /// Cuts an open file to a length, durably.
@@ -171,7 +180,9 @@ fn beside(path: &Path, bytes: &[u8], mode: u32) -> io::Result<File> {
     ensure_folder(folder_of(path)?)?;
     let temporary = temporary(path)?;
     fs::remove_file(&temporary).or_else(ignore_missing)?;
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&temporary)?;
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(mode);
+    let mut file = patient(|| options.open(&temporary))?;
     file.write_all(bytes)?;
     Ok(file)
 }
@@ -189,6 +200,19 @@ fn temporary(path: &Path) -> io::Result<PathBuf> {
 
 fn ignore_missing(error: io::Error) -> io::Result<()> {
     if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) }
+}
+
+/// Tries again for a while where too many files are open: that passes, and is no reason to stop.
+pub fn patient<T>(mut open: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    for _ in 0..PATIENCE {
+        match open() {
+            Err(error) if matches!(error.raw_os_error(), Some(OPEN_FILES | OPEN_FILES_IN_ALL)) => {
+                std::thread::sleep(Duration::from_millis(PAUSE_MS));
+            }
+            other => return other,
+        }
+    }
+    open()
 }
 
 /// Makes a folder and those above it, each entered durably into the one above.
@@ -209,7 +233,7 @@ pub fn ensure_folder(folder: &Path) -> io::Result<()> {
 
 /// Makes what was renamed into a folder, or made in it, survive a crash.
 pub fn sync_folder(folder: &Path) -> io::Result<()> {
-    File::open(folder)?.sync_all()
+    patient(|| File::open(folder))?.sync_all()
 }
 
 /// Syncs every folder from the one a file lies in up to `base`. A crash may have come between making a folder and
@@ -223,9 +247,32 @@ pub fn sync_folders_up_to(base: &Path, path: &Path) -> io::Result<()> {
 
 /// A file's content, or none if there is no such file.
 pub fn read_optional(path: &Path) -> io::Result<Option<Vec<u8>>> {
-    match fs::read(path) {
+    match patient(|| fs::read(path)) {
         Ok(bytes) => Ok(Some(bytes)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn too_many_open_files_is_waited_for_and_nothing_else_is() {
+        for code in [OPEN_FILES, OPEN_FILES_IN_ALL] {
+            let mut tries = 0;
+            let opened = patient(|| {
+                tries += 1;
+                if tries < 3 { Err(io::Error::from_raw_os_error(code)) } else { Ok(tries) }
+            });
+            assert_eq!(opened.unwrap(), 3);
+        }
+        let mut tries = 0;
+        let opened: io::Result<()> = patient(|| {
+            tries += 1;
+            Err(io::ErrorKind::NotFound.into())
+        });
+        assert_eq!((opened.unwrap_err().kind(), tries), (io::ErrorKind::NotFound, 1));
     }
 }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
-use crate::disk::durable::{Files, ensure_folder, read_optional};
+use crate::disk::durable::{Files, ensure_folder, patient, read_optional};
 use crate::error::LogError;
 
 const SLOT_BYTES: usize = 4096;
@@ -132,7 +132,8 @@ impl Lock {
             return self.files.replace(&self.path, &bytes).map_err(wrong);
         };
         let bytes = encode(&Slot { number: slot.number + 1, note: new.to_owned() });
-        let file = OpenOptions::new().write(true).open(&self.path).map_err(LogError::io(&self.path))?;
+        let open = || OpenOptions::new().write(true).open(&self.path);
+        let file = patient(open).map_err(LogError::io(&self.path))?;
         let other = if at == 0 { SLOT_BYTES as u64 } else { 0 };
         let written = self.files.write_at(&file, &self.path, &bytes, other);
         written.and_then(|()| self.files.sync(&file, &self.path)).map_err(wrong)

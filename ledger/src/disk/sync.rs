@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 use tlog::tile::{TILE_HEIGHT, Tile, TileKind, tile_in_tree};
 use tlog::tree::TreeSize;
 
-use crate::disk::durable::sync_folder;
+use crate::disk::durable::{patient, sync_folder};
 use crate::disk::history::History;
 use crate::disk::store::{Edge, Store};
 use crate::error::LogError;
@@ -68,7 +68,7 @@ impl Unsynced {
         }
         for (tile, digest) in &self.written {
             let path = store.path(&tile.path());
-            let found = fs::read(&path).map_err(LogError::io(&path))?;
+            let found = patient(|| fs::read(&path)).map_err(LogError::io(&path))?;
             if digest_of(&found) != *digest {
                 return Err(LogError::WrittenMismatch { path: tile.path() });
             }

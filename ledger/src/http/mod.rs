@@ -18,4 +18,5 @@ pub mod pages;
 pub mod app;
 pub mod peers;
 pub mod progress;
+pub mod descriptors;
 pub mod server;

@@ -28,6 +28,7 @@ use crate::error::LogError;
 use crate::http::app::{App, Limits, router};
 use crate::http::attachments::{Space, clear_incoming};
 use crate::http::buckets::{Buckets, Rate};
+use crate::http::descriptors::within_open_files;
 use crate::http::peers::{Peer, Peers, Place};
 use crate::http::progress::Progress;
 use crate::http::submitters::{Rules, Submitters};
@@ -81,6 +82,14 @@ pub enum ServeError {
         "the sequencer stopped by a panic, told above; the next start goes on from what was acknowledged"
     )]
     SequencerPanicked,
+    /// Too few files may be open.
+    #[error("this process may open {files_max} files, expected {expected} at least")]
+    FewFiles {
+        /// The process's limit.
+        files_max: usize,
+        /// What a server needs.
+        expected: usize,
+    },
     /// No threads.
     #[error("cannot start threads: {0}")]
     Threads(#[source] io::Error),
@@ -131,7 +140,8 @@ impl Signals {
 /// Opens the log and starts serving it on threads of its own.
 ///
 /// The address is taken first: a start that fails for it leaves no log behind. Whoever connects meanwhile waits.
-pub fn start(options: Options) -> Result<Running, ServeError> {
+pub fn start(mut options: Options) -> Result<Running, ServeError> {
+    options.limits = within_open_files(options.limits)?;
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(ServeError::Threads)?;
     let wrong = |source| ServeError::Listen { address: options.listen, source };

@@ -24,6 +24,7 @@ use crate::disk::lock::lock_file;
 use crate::error::LogError;
 use crate::http::app::Limits;
 use crate::http::body::LimitedBody;
+use crate::http::descriptors::within_open_files;
 use crate::http::problem::Problem;
 use crate::http::read::{CHANGING, TEXT, blocking};
 use crate::http::server::{ServeError, Signals, accept, told_to_stop};
@@ -66,7 +67,8 @@ struct Witness {
 }
 
 /// Opens the folder and starts answering on threads of its own.
-pub fn start(options: Options) -> Result<Running, ServeError> {
+pub fn start(mut options: Options) -> Result<Running, ServeError> {
+    options.limits = within_open_files(options.limits)?;
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(ServeError::Threads)?;
     let wrong = |source| ServeError::Listen { address: options.listen, source };
