@@ -526,3 +526,65 @@ fn a_monitor_that_goes_on_ends_when_it_is_told_to() {
     assert_eq!(told.lines().count(), 1);
     assert!(stderr(&output).contains("followed log.example/test to size 21, root "), "{}", stderr(&output));
 }
+
+/// What the monitor says of a state that was changed; and it never panics.
+fn told_of(monitor: &Monitor) -> (i32, String) {
+    let output = monitor.command().output().unwrap();
+    (output.status.code().unwrap(), stderr(&output))
+}
+
+#[test]
+fn a_damaged_state_is_refused_and_a_lost_one_is_not_begun_anew() {
+    let monitor = Monitor::new();
+    let log = honest(600);
+    assert_eq!(monitor.see(&log), (0, vec![]));
+    let (state, file) = (monitor.state(), monitor.state().join("monitor.redb"));
+    let good = std::fs::read(&file).unwrap();
+    let checkpoint = std::fs::read(state.join("checkpoint")).unwrap();
+    let refused = |what: &str| {
+        let (status, told) = told_of(&monitor);
+        assert_eq!(status, 2, "{what}: {told}");
+        assert!(told.contains("the monitor's state is damaged: "), "{what}: {told}");
+        assert!(told.contains("client: hint: keep checkpoint and findings.jsonl"), "{what}: {told}");
+        assert!(!told.contains("panicked"), "{what}: {told}");
+    };
+    let shorter = honest(300);
+    let mut caught = 0;
+    for at in (0..good.len()).step_by(good.len() / 40) {
+        let mut flipped = good.clone();
+        flipped[at..].iter_mut().take(4096).for_each(|byte| *byte ^= 1);
+        std::fs::write(&file, &flipped).unwrap();
+        if told_of(&monitor).0 == 0 {
+            // It hit nothing that is in use, so nothing is forgotten either.
+            monitor.files.show(&shorter);
+            let (status, told) = told_of(&monitor);
+            assert_eq!(status, 1, "{at}: {told}");
+            monitor.files.show(&log);
+            std::fs::remove_file(state.join("findings.jsonl")).unwrap();
+        } else {
+            refused(&format!("flipped at {at}"));
+            caught += 1;
+        }
+        std::fs::write(state.join("checkpoint"), &checkpoint).unwrap();
+    }
+    assert!(caught > 3, "{caught}");
+    for (what, bytes) in [("empty", &good[..0]), ("half", &good[..good.len() / 2])] {
+        std::fs::write(&file, bytes).unwrap();
+        refused(what);
+        refused(what);
+    }
+    std::fs::remove_file(&file).unwrap();
+    refused("removed");
+    assert!(!file.exists());
+
+    // Set back to what it was long ago, or another's checkpoint beside it.
+    let young = Monitor { folder: tempfile::tempdir().unwrap(), ..Monitor::new() };
+    assert_eq!(young.see(&shorter), (0, vec![]));
+    std::fs::copy(young.state().join("monitor.redb"), &file).unwrap();
+    refused("an old state");
+    std::fs::write(&file, &good).unwrap();
+    std::fs::write(state.join("checkpoint"), &checkpoint[..checkpoint.len() - 9]).unwrap();
+    refused("a damaged checkpoint");
+    std::fs::write(state.join("checkpoint"), &checkpoint).unwrap();
+    assert_eq!(monitor.look(), (0, vec![]));
+}

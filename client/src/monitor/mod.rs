@@ -5,6 +5,7 @@ mod finding;
 mod follow;
 mod lists;
 mod rules;
+mod seen;
 mod state;
 mod tiles;
 
@@ -51,6 +52,9 @@ pub fn run(args: &MonitorArgs) -> anyhow::Result<u8> {
     loop {
         let now_unix_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let looked = follower.look(now_unix_s);
+        if let Some(folder) = &args.state {
+            seen::keep(folder, &state)?;
+        }
         // What was found is told even if the rest could not be checked.
         tell(&state, args.state.as_deref(), args.json)?;
         if args.once {

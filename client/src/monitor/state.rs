@@ -3,11 +3,14 @@
 
 use crate::monitor::finding::Finding;
 use crate::monitor::lists::RunLists;
+use crate::monitor::seen;
 use redb::backends::InMemoryBackend;
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition, WriteTransaction};
 use schemas::digest::{EntryDigest, RunId};
 use schemas::key::PublicKey;
 use schemas::run::Steps;
+use std::io::ErrorKind;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use tlog::edge::TileBytes;
 use tlog::hash::{EMPTY_ROOT, HASH_BYTES, Hash};
@@ -84,7 +87,8 @@ impl StateError {
                 "another monitor uses that folder: one at a time"
             }
             StateError::Damaged(_) | StateError::Version { .. } => {
-                "keep findings.jsonl and start again in another folder: everything else is read from the log"
+                "keep checkpoint and findings.jsonl, start again in another folder, and see that it comes as far as that \
+                 checkpoint: everything else is read from the log"
             }
             StateError::Redb(_) => return None,
         };
@@ -112,11 +116,9 @@ pub(crate) struct Known {
 impl State {
     /// Opens the state in a folder, or makes one; without a folder it is forgotten at the end.
     pub(crate) fn open(folder: Option<&Path>, log: &VerifierKey) -> Result<State, StateError> {
-        let mut builder = Database::builder();
-        builder.set_cache_size(CACHE_BYTES);
         let database = match folder {
-            Some(folder) => builder.create(folder.join("monitor.redb")).map_err(failed)?,
-            None => builder.create_with_backend(InMemoryBackend::new()).map_err(failed)?,
+            Some(folder) => open_file(folder)?,
+            None => builder().create_with_backend(InMemoryBackend::new()).map_err(failed)?,
         };
         let state = State { database };
         let path = folder.unwrap_or(Path::new("")).to_owned();
@@ -146,6 +148,9 @@ impl State {
         change.write.open_table(TILES).map_err(failed)?;
         change.write.open_table(FINDINGS).map_err(failed)?;
         change.finish()?;
+        if let Some(folder) = folder {
+            seen::check_state(folder, log, &state)?;
+        }
         Ok(state)
     }
 
@@ -199,6 +204,48 @@ impl State {
         let meta = read.open_table(META).map_err(failed)?;
         number(meta.get("told").map_err(failed)?.map(|bytes| bytes.value().to_vec()))
     }
+}
+
+fn builder() -> redb::Builder {
+    let mut builder = Database::builder();
+    builder.set_cache_size(CACHE_BYTES);
+    builder
+}
+
+/// Opens the file and checks all of it: its library believes what it reads, and panics on some of what is damaged.
+fn open_file(folder: &Path) -> Result<Database, StateError> {
+    let path = folder.join("monitor.redb");
+    let there = path.metadata().is_ok_and(|metadata| metadata.len() > 0);
+    seen::check_folder(folder, there)?;
+    let open = || -> Result<(Database, bool), StateError> {
+        let mut database = builder().create(&path).map_err(failed)?;
+        let whole = !there || database.check_integrity().map_err(failed)?;
+        Ok((database, whole))
+    };
+    // Said by the error below, and not by the panic too.
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| {}));
+    let opened = catch_unwind(AssertUnwindSafe(open));
+    std::panic::set_hook(hook);
+    let reason = match opened {
+        Ok(Ok((database, true))) => return Ok(database),
+        // The check has mended it, from an older state: it must not pass for this one at the next start.
+        Ok(Ok((database, false))) => {
+            drop(database);
+            let aside = folder.join("monitor.redb.damaged");
+            std::fs::rename(&path, &aside).map_err(|error| StateError::Redb(error.into()))?;
+            format!("its sums do not hold; it is kept as {}", aside.display())
+        }
+        Ok(Err(error @ StateError::Redb(redb::Error::DatabaseAlreadyOpen))) => return Err(error),
+        Ok(Err(StateError::Redb(redb::Error::Io(error))))
+            if !matches!(error.kind(), ErrorKind::InvalidData | ErrorKind::UnexpectedEof) =>
+        {
+            return Err(StateError::Redb(error.into()));
+        }
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => "it cannot be read".to_owned(),
+    };
+    Err(StateError::Damaged(format!("{}: {reason}", path.display())))
 }
 
 fn number(bytes: Option<Vec<u8>>) -> Result<u64, StateError> {
