@@ -259,8 +259,8 @@ impl Ledger {
         if logged.index == index { Ok(logged) } else { Err(form(&path, "the index asked for")) }
     }
 
-    /// The first cosigned checkpoint that covers an entry, for which the witnesses have some seconds: they are
-    /// asked for no more than the latest tree, and the entry may have only just come into it.
+    /// The first cosigned checkpoint that covers an entry, for which witnesses have some seconds: they are asked for
+    /// no more than the latest tree, and the entry may have only just come into it.
     pub fn cosigned(&self, entry: &[u8], index: u64) -> Result<Option<SignedHead>, LedgerError> {
         for _ in 0..WITNESSES_WAIT_MS / WITNESSES_ASK_MS {
             let first = self.first_proof(entry, index)?.signed;
