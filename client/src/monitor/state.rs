@@ -87,8 +87,8 @@ impl StateError {
                 "another monitor uses that folder: one at a time"
             }
             StateError::Damaged(_) | StateError::Version { .. } => {
-                "keep checkpoint and findings.jsonl, start again in another folder, and see that it comes as far as that \
-                 checkpoint: everything else is read from the log"
+                "keep checkpoint and findings.jsonl, start again in another folder, and see that it comes as far as \
+                 that checkpoint: everything else is read from the log"
             }
             StateError::Redb(_) => return None,
         };
