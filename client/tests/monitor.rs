@@ -568,6 +568,14 @@ fn a_damaged_state_is_refused_and_a_lost_one_is_not_begun_anew() {
         std::fs::write(state.join("checkpoint"), &checkpoint).unwrap();
     }
     assert!(caught > 3, "{caught}");
+    // A byte of something that is only remembered, in every page that has it: nothing else would notice.
+    let mut flipped = good.clone();
+    let remembered = checkpoint.as_slice();
+    let places: Vec<usize> = (0..good.len()).filter(|&at| good[at..].starts_with(remembered)).collect();
+    assert!(!places.is_empty());
+    places.iter().for_each(|&at| flipped[at] ^= 1);
+    std::fs::write(&file, &flipped).unwrap();
+    refused("a flipped byte of the note");
     for (what, bytes) in [("empty", &good[..0]), ("half", &good[..good.len() / 2])] {
         std::fs::write(&file, bytes).unwrap();
         refused(what);

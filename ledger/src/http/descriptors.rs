@@ -37,8 +37,8 @@ mod tests {
 
     #[test]
     fn the_limit_is_read_where_it_stands() {
-        let text = "Limit Soft Hard Units\nMax processes   7   8   processes\nMax open files            256           \
-                    1048576              files     \n";
+        let text = "Limit Soft Hard Units\nMax processes   7   8   processes\n\
+                    Max open files            256            1048576              files     \n";
         assert_eq!(open_files_max(text), Some(256));
         assert_eq!(open_files_max("Max open files  unlimited  unlimited  files\n"), None);
         assert_eq!(open_files_max("Max processes  7  8  processes\n"), None);

@@ -3,8 +3,8 @@
 //! `logs/<sha256 of the origin>` holds `sha256 `, the digest of what follows, a line feed, and the checkpoint's note:
 //! its text, the log's verified signature lines, and this witness's cosignature. Lines of unknown keys are never
 //! stored. A file of another digest, or that does not open under the witness's own key, is damaged: it is told, never
-//! overwritten, and nothing is cosigned for that origin; the others go on. So it is where a record is gone that the
-//! list of [origins](crate::witness::origins) has.
+//! overwritten, and nothing is cosigned for that origin; the others go on. So it is where a record is gone that
+//! the list of [origins](crate::witness::origins) has.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
