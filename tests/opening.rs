@@ -32,7 +32,7 @@ fn what_fails_before_the_opening_leaves_the_prediction_sealed() {
     // The replay is the last thing that can fail.
     refused(("run.toml", "other.toml"), 2, "the prediction is of run");
     shop.reconcile("run", &log, "--replay run.toml").expect_code(0);
-    let after = ["run", "prediction", "receipt", "receipt", "opening", "verdict"];
+    let after = ["run", "prediction", "receipt", "receipt", "opening", "register", "verdict", "register"];
     assert_eq!(kinds(&shop, &log, "run"), after);
     // Again: the same entries, and so the same places.
     shop.reconcile("run", &log, "--replay run.toml").expect_code(0);
@@ -71,6 +71,9 @@ fn a_refused_receipt_is_not_put_into_the_log() {
     shop.reconcile("run", &log, "--no-replay --accept-incomplete")
         .expect_code(1)
         .expect_text("receipt for another run");
-    assert_eq!(kinds(&shop, &log, "run"), ["run", "prediction", "receipt", "opening", "verdict"]);
+    assert_eq!(
+        kinds(&shop, &log, "run"),
+        ["run", "prediction", "receipt", "opening", "register", "verdict", "register"]
+    );
     assert_eq!(kinds(&shop, &log, "old"), ["run", "prediction"]);
 }
