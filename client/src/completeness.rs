@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use std::path::Path;
 use tlog::note::VerifierKey;
 use verify::completeness::{Report, check};
-use verify::report::{Check, Class, State};
+use verify::report::Class;
 
 /// Most entries that are fetched to derive their leaves again.
 const DERIVED_MAX: usize = 1000;
@@ -111,14 +111,6 @@ impl Ledger {
 }
 
 fn to_json(report: &Report, asked: &[PublicKey]) -> Value {
-    let check = |check: &Check| {
-        let (state, what) = match &check.state {
-            State::Holds(what) => ("ok", Some(what)),
-            State::Fails(why) => ("failed", Some(why)),
-            State::NotReached => ("not reached", None),
-        };
-        json!({ "number": check.number, "title": check.title, "state": state, "what": what })
-    };
     let prediction = |leaf: &PredictionLeaf| {
         json!({
             "index": leaf.index,
@@ -132,7 +124,7 @@ fn to_json(report: &Report, asked: &[PublicKey]) -> Value {
         "complete": report.class == Class::Agreeing,
         "status": report.class as u8,
         "summary": report.summary(),
-        "checks": report.checks.iter().map(check).collect::<Vec<_>>(),
+        "checks": report.checks.iter().map(verify::json::check).collect::<Vec<_>>(),
         "caveats": report.caveats,
         "run": report.complete.as_ref().map(|complete| complete.run.to_string()),
         "size": report.complete.as_ref().map(|complete| complete.size),

@@ -9,7 +9,7 @@ use crate::policy::Policy;
 use crate::prediction::{PredictionError, read_body, read_plan};
 use crate::receipt::{Admitted, Refusal, Terms, admit, check_rule};
 use crate::reconcile::{reconcile, refused_of};
-use crate::report::{Class, Report, TITLE_OPENLY};
+use crate::report::{Class, Report, TITLE_OPENLY, counted};
 use crate::times::{Times, names};
 use schemas::attachment::AttachmentName;
 use schemas::bundle::{BUNDLE_VERSION_1, Bundle};
@@ -484,10 +484,6 @@ fn outcome(decision: &Decision, policy: &Policy) -> Step<()> {
             Err(Failure::Outcome(format!("verdict is incomplete: missing {}", decision.missing.join("; "))))
         }
     }
-}
-
-fn counted(count: usize, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 /// What holds only on somebody's word, or not at all.

@@ -1,6 +1,6 @@
 //! Checks a completeness file from scratch, offline (docs/spec/completeness.md); steps have the numbers of that page.
 
-use crate::report::{Check, Class, State, write_checks};
+use crate::report::{Check, Class, State, counted, write_checks};
 use schemas::completeness::Completeness;
 use schemas::digest::RunId;
 use schemas::key::PublicKey;
@@ -295,10 +295,6 @@ fn listed(texts: &[String]) -> String {
         0..=SHOWN_MAX => shown,
         more => format!("{shown} and {} more", more - SHOWN_MAX),
     }
-}
-
-fn counted(count: usize, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 impl Report {

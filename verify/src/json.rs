@@ -6,16 +6,18 @@ use schemas::digest::EntryDigest;
 use schemas::verdict::{Finding, Verdict, WrongWord};
 use serde_json::{Value, json};
 
+/// One check of a report.
+pub fn check(check: &Check) -> Value {
+    let (state, what) = match &check.state {
+        State::Holds(what) => ("ok", Some(what)),
+        State::Fails(why) => ("failed", Some(why)),
+        State::NotReached => ("not reached", None),
+    };
+    json!({ "number": check.number, "title": check.title, "state": state, "what": what })
+}
+
 /// A report, with the verdict in it once that is known to be what the comparison gives.
 pub fn report(report: &Report) -> Value {
-    let check = |check: &Check| {
-        let (state, what) = match &check.state {
-            State::Holds(what) => ("ok", Some(what)),
-            State::Fails(why) => ("failed", Some(why)),
-            State::NotReached => ("not reached", None),
-        };
-        json!({ "number": check.number, "title": check.title, "state": state, "what": what })
-    };
     json!({
         "verified": report.class == Class::Agreeing,
         "status": report.class as u8,

@@ -170,3 +170,8 @@ pub(crate) fn write_checks(
     }
     Ok(())
 }
+
+/// A number of things, in words.
+pub(crate) fn counted(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
