@@ -108,7 +108,8 @@ fn walk(decoded: Step<Bundle>, policy: &Policy, report: &mut Report) -> Option<(
     report.times = Some(Times::of(policy, log, covering, &last, &notes));
     report.register = register;
     report.verdict = Some(entries.verdict.object.clone());
-    report.record(9, outcome(&decision, policy))?;
+    let openly = entries.prediction.object.open.is_some();
+    report.record(9, outcome(&decision, openly, policy))?;
     report.class = Class::Agreeing;
     Some(())
 }
@@ -461,11 +462,14 @@ fn show(value: &impl std::fmt::Debug) -> String {
 }
 
 /// Step 9: the verdict is `agree`, and rests on receipts that count.
-fn outcome(decision: &Decision, policy: &Policy) -> Step<()> {
+fn outcome(decision: &Decision, openly: bool, policy: &Policy) -> Step<()> {
     let at = decision.step.map(|step| format!(" at step {step}")).unwrap_or_default();
     match decision.outcome {
         Outcome::Agree if decision.simulated && !policy.simulated() => Err(Failure::Outcome(
             "verdict is agree by receipts of a simulated device, which the policy does not accept".into(),
+        )),
+        Outcome::Agree if openly && policy.sealed() => Err(Failure::Outcome(
+            "the prediction was made openly, which the policy does not accept".into(),
         )),
         Outcome::Agree => Ok(((), "every compared value equals its prediction".into())),
         Outcome::Diverge => {

@@ -18,6 +18,7 @@ pub struct Policy {
     profiles: Vec<String>,
     simulated: bool,
     complete: bool,
+    sealed: bool,
     witnesses: Option<tlog::policy::Policy>,
     faulty: usize,
 }
@@ -94,6 +95,7 @@ impl Policy {
             profiles: Vec::new(),
             simulated: true,
             complete: false,
+            sealed: false,
             witnesses: None,
             faulty: 0,
         })
@@ -109,6 +111,10 @@ impl Policy {
 
     pub(crate) fn set_complete(&mut self, asked: bool) {
         self.complete = asked;
+    }
+
+    pub(crate) fn set_sealed(&mut self, asked: bool) {
+        self.sealed = asked;
     }
 
     /// What witnesses there are, how many must have cosigned, and how many of them may be wrong about the time.
@@ -178,6 +184,11 @@ impl Policy {
     /// Whether a bundle must show that its prediction is the only one.
     pub fn complete(&self) -> bool {
         self.complete
+    }
+
+    /// Whether a prediction that was made openly does not count.
+    pub fn sealed(&self) -> bool {
+        self.sealed
     }
 
     /// The witnesses and the quorum, if a policy file says any.

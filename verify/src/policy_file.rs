@@ -12,6 +12,7 @@
 //! profile <name>
 //! simulated yes|no
 //! complete yes|no
+//! sealed yes|no
 //! ```
 
 use crate::policy::{Policy, PolicyError};
@@ -33,7 +34,7 @@ pub enum LineError {
     /// The first word is none.
     #[error(
         "the line begins with {found:?}, expected log, witness, group, quorum, faulty, predictor, device, verdict, \
-         profile, simulated or complete"
+         profile, simulated, complete or sealed"
     )]
     Word {
         /// The word found.
@@ -87,6 +88,7 @@ struct Reader {
     profiles: Vec<(usize, String)>,
     simulated: Option<(usize, bool)>,
     complete: Option<(usize, bool)>,
+    sealed: Option<(usize, bool)>,
     faulty: Option<(usize, usize)>,
 }
 
@@ -116,6 +118,7 @@ pub fn parse(bytes: &[u8]) -> Result<Policy, PolicyError> {
     policy.set_profiles(reader.profiles.into_iter().map(|(_, name)| name).collect());
     policy.set_simulated(reader.simulated.is_none_or(|(_, counts)| counts));
     policy.set_complete(reader.complete.is_some_and(|(_, asked)| asked));
+    policy.set_sealed(reader.sealed.is_some_and(|(_, asked)| asked));
     Ok(policy)
 }
 
@@ -148,6 +151,7 @@ impl Reader {
             },
             "simulated" => set(&mut self.simulated, number, truth(of("simulated yes|no")?)?)?,
             "complete" => set(&mut self.complete, number, truth(of("complete yes|no")?)?)?,
+            "sealed" => set(&mut self.sealed, number, truth(of("sealed yes|no")?)?)?,
             "faulty" => set(&mut self.faulty, number, count(of("faulty <number>")?)?)?,
             word => return Err(LineError::Word { found: cut(word) }),
         }
