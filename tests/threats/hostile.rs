@@ -4,7 +4,7 @@
 use crate::forge::read;
 use crate::lying::{Answer, Files, Log as LyingLog};
 use std::fs::File;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use tests::workshop::{Ended, Log, Workshop, workspace};
