@@ -33,6 +33,7 @@ pub mod times;
 mod entries;
 mod covers;
 pub mod implied;
+mod attached;
 pub mod bundle;
 pub mod report;
 pub mod completeness;
