@@ -10,6 +10,7 @@ pub mod ledger;
 
 pub mod cli;
 pub mod output;
+pub mod progress;
 pub mod folder;
 pub mod steps;
 pub mod submit;

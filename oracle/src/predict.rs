@@ -1,7 +1,6 @@
 //! `oracle predict`: steps to records, records to a sealed prediction.
 
 mod compute;
-mod progress;
 
 use crate::cli::PredictArgs;
 use crate::commit::{Committed, Log};

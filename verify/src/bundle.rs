@@ -1,5 +1,6 @@
 //! Checks a bundle from scratch, offline (docs/spec/bundle.md). The steps have the numbers of that page.
 
+use crate::answered::{self, Answered, AnsweredError};
 use crate::attached::{self, Named};
 use crate::case::{Case, Decision, Replayed};
 use crate::covers::{self, CoversError, NoQuorum};
@@ -17,6 +18,7 @@ use schemas::digest::{AttachmentDigest, EntryDigest};
 use schemas::object::ObjectError;
 use schemas::plan::Plan;
 use schemas::prediction::{OpenBody, PredictionBody};
+use schemas::receipt::Answer;
 use schemas::source::{Source, SourceError};
 use schemas::verdict::{Outcome, Verdict};
 use std::collections::BTreeMap;
@@ -50,6 +52,8 @@ pub(crate) enum Failure {
     Covers(#[from] CoversError),
     #[error(transparent)]
     Quorum(#[from] NoQuorum),
+    #[error(transparent)]
+    Answered(#[from] AnsweredError),
     #[error("the run's profile is {found:?}, the policy accepts {expected}")]
     Profile { expected: String, found: String },
     #[error("the {what} is not among the attachments: expected {expected} of {bytes} bytes")]
@@ -117,7 +121,7 @@ fn walk(source: &dyn Source, policy: &Policy, report: &mut Report) -> Result<(),
         // There is no opening to come after, and so no order that would rule out copying.
         report.retitle(6, TITLE_OPENLY);
     }
-    let Placed { covering, register } = record(report, 6, order(&bundle, &entries, trust, head))?;
+    let Placed { covering, register, answered } = record(report, 6, order(&bundle, &entries, trust, head))?;
     (bundle.covers, bundle.completeness) = (Vec::new(), None);
     let named = record(report, 7, attached::named(&bundle, &entries, &opened, log))?;
     let decision = record(report, 8, compare(&entries, &opened, &named))?;
@@ -126,8 +130,9 @@ fn walk(source: &dyn Source, policy: &Policy, report: &mut Report) -> Result<(),
         entries.receipts.iter().map(|receipt| receipt.object.checkpoint.as_slice()).collect();
     report.times = Some(Times::of(policy, log, covering, &last, &notes));
     report.register = register;
+    report.answered = Some(answered);
     report.verdict = Some(entries.verdict.object.clone());
-    record(report, 9, outcome(&decision, policy))?;
+    record(report, 9, outcome(&decision, entries.verdict.object.answer, policy))?;
     report.class = Class::Agreeing;
     Ok(())
 }
@@ -228,6 +233,8 @@ struct Placed {
     covering: Vec<Cosignature>,
     /// The register by which the prediction is the only one.
     register: Option<u64>,
+    /// Which trees the receipts answer.
+    answered: Answered,
 }
 
 /// Step 6: run, prediction, receipts, opening and verdict came in this order, and each receipt's challenge is of a
@@ -247,23 +254,25 @@ fn order(bundle: &StoredBundle, entries: &Entries, trust: Trust, head: TreeHead)
         }
     }
     let terms = terms(entries, trust.log);
-    let mut heads = BTreeMap::new();
+    let mut of_receipts = Vec::new();
     for receipt in &entries.receipts {
         let index = receipt.index;
         let of = check_rule(&receipt.object, index, &terms)
             .map_err(|source| Failure::Receipt { index, source })?;
         before("receipt", index, "verdict", verdict)?;
-        // Two checkpoints of one size and different roots cannot both be consistent with the bundle's.
-        heads.entry((of.size.0, *of.root.as_bytes())).or_insert(of);
+        of_receipts.push(of);
     }
-    let mut answered = BTreeMap::new();
-    for (&(size, _), &of) in &heads {
-        if answered.insert(size, of).is_some() {
+    let mut heads = BTreeMap::new();
+    for of in &of_receipts {
+        // Two checkpoints of one size and different roots cannot both be consistent with the bundle's.
+        let size = of.size.0;
+        if heads.insert(size, *of).is_some_and(|other| other != *of) {
             return Err(CoversError::Root { size }.into());
         }
     }
     let trust = (trust.policy, trust.log);
-    let covering = covers::check(bundle, entries, trust, &answered, head)?;
+    let covering = covers::check(bundle, entries, trust, &heads, head)?;
+    let answered = answered::check(&bundle.covers, entries, trust, &of_receipts)?;
     let register = covers::only_prediction(bundle, entries, trust, head)?;
     let receipts = counted(entries.receipts.len(), "receipt");
     let checkpoints = counted(bundle.covers.len(), "checkpoint");
@@ -280,7 +289,7 @@ fn order(bundle: &StoredBundle, entries: &Entries, trust: Trust, head: TreeHead)
             "; its signer's only prediction of these steps, by the register of entry {register}"
         ));
     }
-    Ok((Placed { covering, register }, what))
+    Ok((Placed { covering, register, answered }, what))
 }
 
 fn before(
@@ -379,12 +388,17 @@ fn show(value: &impl std::fmt::Debug) -> String {
     }
 }
 
-/// Step 9: the verdict is `agree`, and rests on receipts that count.
-fn outcome(decision: &Decision, policy: &Policy) -> Step<()> {
+/// Step 9: the verdict is `agree`, rests on receipts that count, and on a replay if the policy asks for one.
+fn outcome(decision: &Decision, answer: Option<Answer>, policy: &Policy) -> Step<()> {
     let at = decision.step.map(|step| format!(" at step {step}")).unwrap_or_default();
     match decision.outcome {
         Outcome::Agree if decision.simulated && !policy.simulated() => Err(Failure::Outcome(
             "verdict is agree by receipts of a simulated device, which the policy does not accept".into(),
+        )),
+        Outcome::Agree if policy.replayed() && answer.is_none() => Err(Failure::Outcome(
+            "verdict is agree, but the answers to the challenge were not held against a replay, which the policy asks \
+             for: `client reconcile --replay run.toml` does it"
+                .into(),
         )),
         Outcome::Agree => Ok(((), "every compared value equals its prediction".into())),
         Outcome::Diverge => {
