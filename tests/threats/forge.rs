@@ -66,7 +66,7 @@ pub fn copied(
     let (run, id) = (run_of(shop, name), shop.run_id(name));
     let folds: Vec<Fold> = (0..body.records.len() as u64 * (2 * devices + 1)).map(fold).collect();
     let terms = verify::implied::Terms { run: &run, id, body, devices };
-    let (body, _) = terms.body(rank, &folds).unwrap();
+    let body = terms.body(rank, &folds).unwrap();
     let checkpoint = read(shop, &format!("{name}/job/challenge.note"));
     let steps = Steps { first: body.records[0].step, end: run.steps };
     let step = schemas::challenge::chosen_step(schemas::challenge::challenge(id, &checkpoint), steps);
