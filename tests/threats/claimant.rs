@@ -181,7 +181,7 @@ fn a_run_statement_of_another_plan() {
     };
     let other = schemas::run::Run { plan: PlanDigest([7; 32]), ..run_of(&shop, "run") };
     let sign_other = || sign(&shop, "run/job/run.cose", &Payload::Run(other.clone()), "predictor.key");
-    refused("plan", &sign_other, "plan.cbor: the plan's digest is");
+    refused("plan", &sign_other, "plan.cbor: digest is");
     let spoil = || {
         let mut tokens = read(&shop, "run/job/tokens.bin");
         tokens[0] ^= 1;

@@ -108,9 +108,12 @@ fn precomputed_from_leaked_roots() {
     // Where nobody computes the step again, the copy passes, and this is said.
     let ended = shop.reconcile("run", &log, "--no-replay").expect_code(0);
     ended.expect_text("not held against a replay");
-    shop.verify("run.tally")
-        .expect_code(0)
-        .expect_text("the answers to the challenge were not held against a replay");
+    // That it is not simulated is its own word.
+    let ended = verify_under(&shop, "simulated no\n").expect_code(0);
+    ended.expect_text("the answers to the challenge were not held against a replay");
+    verify_under(&shop, "replayed yes\n")
+        .expect_code(1)
+        .expect_text("the answers to the challenge were not held against a replay, which the policy asks for");
 }
 
 /// No answer, or one to a question that was not asked.

@@ -135,5 +135,5 @@ fn a_second_history_for_a_witness() {
     assert!(!log.page("/checkpoint").contains("witness.example/w"));
     let prediction = "--log-key log/log.pub --prediction second/prediction --out second/job/challenge.note";
     let ended = shop.run("client", &format!("challenge --ledger {} {prediction}", log.url)).expect_code(2);
-    ended.expect_text("forked");
+    ended.expect_text("a witness holds another history signed by this log's key");
 }
