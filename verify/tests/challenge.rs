@@ -76,8 +76,8 @@ fn told(report: &Report) -> Vec<String> {
     text.lines().filter_map(|line| line.strip_prefix("challenge: ")).map(str::to_owned).collect()
 }
 
-/// How much later the answered tree and the cosigned cover are than the smallest; what is told after the tree's size; and
-/// why a policy that asks for the first, or for the smallest, refuses.
+/// How much later the answered tree and the cosigned cover are than the smallest; what is told after the tree's size;
+/// and why a policy that asks for the first, or for the smallest, refuses.
 type Case = (u64, Option<u64>, &'static str, Option<&'static str>, Option<&'static str>);
 
 #[test]
@@ -166,7 +166,8 @@ fn devices_that_answer_different_checkpoints_are_told_each_and_the_one_that_chos
     for (word, what) in [("first", FIRST), ("smallest", SMALLEST)] {
         let asks = policy(&story.log, "both", &format!("challenge {word}\n"));
         let expected = format!(
-            "the policy asks for the challenge of {what}, of size {size}; device 1 answers that of size {}, 1 entry later",
+            "the policy asks for the challenge of {what}, of size {size}; device 1 answers that of size {}, \
+             1 entry later",
             size + 1
         );
         assert_eq!(failed(&check(&bundle.encode(), &asks)), (6, expected));
@@ -256,8 +257,8 @@ fn a_policy_can_ask_for_answers_that_were_held_against_a_replay() {
         assert!(report.to_string().contains(skipped), "{report}");
     }
     let report = told(false, "replayed yes\n");
-    let why = "verdict is agree, but the answers to the challenge were not held against a replay, which the policy asks \
-               for: `client reconcile --replay run.toml` does it";
+    let why = "verdict is agree, but the answers to the challenge were not held against a replay, which the policy \
+               asks for: `client reconcile --replay run.toml` does it";
     assert_eq!((report.class, failed(&report)), (Class::NotSo, (9, why.into())));
     assert_eq!(report.summary(), format!("genuine, but {why}"));
     assert!(report.to_string().contains(skipped), "{report}");
