@@ -48,7 +48,7 @@ fn different_challenges_do_not_agree() {
 fn a_challenge_is_the_smallest_published_checkpoint_and_says_how_much_later_another_is() {
     let (shop, log) = Workshop::ready();
     shop.run("client", &format!("submit run/receipts/receipt-0.cose --ledger {}", log.url)).expect_code(0);
-    drop(log);
+    log.stop();
     // A note that is lost stays lost, but for the last. A prediction that came with later entries has none either.
     std::fs::remove_file(shop.path("log/history/published")).unwrap();
     let log = shop.ledger();
