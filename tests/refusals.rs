@@ -22,8 +22,11 @@ fn different_challenges_do_not_agree() {
     let (shop, log) = Workshop::ready();
     // The log has grown: another checkpoint covers the prediction too.
     shop.run("client", &format!("submit run/receipts/receipt-0.cose --ledger {}", log.url)).expect_code(0);
-    std::fs::rename(shop.path("run/job/challenge.note"), shop.path("first.note")).unwrap();
-    shop.challenge("run", &log).expect_code(0);
+    let path = shop.path("run/job/challenge.note");
+    let first = std::fs::read(&path).unwrap();
+    shop.challenge("run", &log).expect_code(0).expect_text("of size 3, the smallest that there can be");
+    assert_eq!(std::fs::read(&path).unwrap(), first, "a challenge does not change as the log grows");
+    std::fs::write(&path, log.get("/checkpoint")).unwrap();
     shop.devices("run", 2, "second", "").expect_code(0);
     for name in ["receipt-1.cose", "receipt-1.body.cbor"] {
         std::fs::copy(shop.path("run/second").join(name), shop.path("run/receipts").join(name)).unwrap();
@@ -33,7 +36,25 @@ fn different_challenges_do_not_agree() {
     }
     // It is the answers that were looked at, so nobody is told that they were not needed.
     let ended = shop.reconcile("run", &log, "--no-replay --accept-incomplete").expect_code(1);
-    ended.expect_text("answers to the challenge: not held against a replay");
+    ended
+        .expect_text("answers to the challenge: not held against a replay")
+        .expect_text("challenge: the tree of size 3, the smallest tree that holds the prediction")
+        .expect_text(
+            "challenge: the tree of size 4, 1 entry later than the smallest tree that holds the prediction",
+        );
+}
+
+#[test]
+fn a_challenge_is_the_smallest_published_checkpoint_and_says_how_much_later_another_is() {
+    let (shop, log) = Workshop::ready();
+    shop.run("client", &format!("submit run/receipts/receipt-0.cose --ledger {}", log.url)).expect_code(0);
+    log.stop();
+    // A note that is lost stays lost, but for the last. A prediction that came with later entries has none either.
+    std::fs::remove_file(shop.path("log/history/published")).unwrap();
+    let log = shop.ledger();
+    std::fs::remove_file(shop.path("run/job/challenge.note")).unwrap();
+    let ended = shop.challenge("run", &log).expect_code(0);
+    ended.expect_text("of size 4, 1 entry later than the smallest that there can be");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Every named fault, injected into real runs, and the verdict it must lead to.
 
+use schemas::statement::{Payload, Statement};
 use tests::workshop::Workshop;
 
 /// Predicts, runs two devices with `faults`, reconciles; the verdict must end with `code` and contain every text.
@@ -128,6 +129,41 @@ fn a_nan_in_one_device_is_found() {
         1,
         &["diverge at step 1", "device 1 (", "phase leaf", "leaf 2", "forward.layer0.attention"],
     );
+}
+
+/// Without the step that was chosen there is nothing to answer with, and an honest device is not asked for it.
+#[test]
+fn a_run_that_ends_at_a_nan_before_the_chosen_step_is_invalid_and_accuses_nobody() {
+    let shop = Workshop::open();
+    shop.write_run("run", 1);
+    // First weights whose squares are beyond f32.
+    shop.predict("run", None).expect_code(0);
+    let weights = "weights --run run.toml --snapshot run/job/initial.safetensors --out model.safetensors";
+    shop.run("oracle", weights).expect_code(0);
+    let mut bytes = std::fs::read(shop.path("model.safetensors")).unwrap();
+    let start = 8 + u64::from_le_bytes(*bytes.first_chunk().unwrap()) as usize;
+    bytes[start..].chunks_exact_mut(4).for_each(|word| word.copy_from_slice(&1e38_f32.to_le_bytes()));
+    std::fs::write(shop.path("model.safetensors"), bytes).unwrap();
+    let text = std::fs::read_to_string(shop.path("run.toml")).unwrap();
+    let text = text.replace("[state]\nseed = 1", "[state]\nweights = \"model.safetensors\"");
+    std::fs::write(shop.path("run.toml"), text).unwrap();
+    std::fs::remove_dir_all(shop.path("run")).unwrap();
+
+    let log = shop.ledger();
+    shop.predict("run", Some(&log)).expect_code(0).expect_text("the prediction ends there");
+    shop.challenge("run", &log).expect_code(0);
+    shop.devices("run", 2, "receipts", "").expect_code(0);
+    for rank in 0..2 {
+        let bytes = std::fs::read(shop.path(&format!("run/receipts/receipt-{rank}.cose"))).unwrap();
+        let Payload::Receipt(receipt) = Statement::open(&bytes).unwrap().payload else { panic!("a receipt") };
+        assert_eq!(receipt.answer, None);
+    }
+    let ended = shop.reconcile("run", &log, "--replay run.toml").expect_code(1);
+    ended
+        .expect_text("invalid at step 0: prediction and receipts agree that the run met a NaN or an infinity")
+        .expect_text("answers to the challenge: not needed, the verdict was decided before them")
+        .expect_text("first not finite: leaf 0, ");
+    shop.verify("run.tally").expect_code(1).expect_text("genuine, but verdict is invalid at step 0");
 }
 
 #[test]

@@ -169,7 +169,11 @@ fn two_runs() -> (Workshop, Log) {
 fn what_is_reconciled() {
     let (shop, log) = two_runs();
     let trust = format!("--ledger {} --log-key log/log.pub", log.url);
-    let policy = format!("log {}\nquorum none\npredictor {}\n", text(&shop, "log/log.pub"), text(&shop, "predictor.pub"));
+    let policy = format!(
+        "log {}\nquorum none\npredictor {}\n",
+        text(&shop, "log/log.pub"),
+        text(&shop, "predictor.pub")
+    );
     std::fs::write(shop.path("policy.txt"), policy).unwrap();
     let challenge = format!("challenge {trust} --prediction run/prediction --out new.note");
     let reconcile = format!(
@@ -183,7 +187,11 @@ fn what_is_reconciled() {
         &[
             Place {
                 arguments: &challenge,
-                ..of("run/prediction/prediction.cose", Some("other/prediction/prediction.cose"), Some("new.note"))
+                ..of(
+                    "run/prediction/prediction.cose",
+                    Some("other/prediction/prediction.cose"),
+                    Some("new.note"),
+                )
             },
             Place { arguments: &challenge, ..of("log/log.pub", None, Some("new.note")) },
             Place {
@@ -219,7 +227,8 @@ fn text(shop: &Workshop, file: &str) -> String {
 fn what_is_verified_and_shown() {
     let (shop, log) = two_runs();
     let (key, predictor) = (text(&shop, "log/log.pub"), text(&shop, "predictor.pub"));
-    std::fs::write(shop.path("policy.txt"), format!("log {key}\nquorum none\npredictor {predictor}\n")).unwrap();
+    std::fs::write(shop.path("policy.txt"), format!("log {key}\nquorum none\npredictor {predictor}\n"))
+        .unwrap();
     let trust = "--log-key log/log.pub --predictor-key predictor.pub";
     let fetch = format!(
         "completeness {} --ledger {} --log-key log/log.pub --out run.completeness",
@@ -241,7 +250,10 @@ fn what_is_verified_and_shown() {
             place("client", &verify, "predictor.pub"),
             place("client", "verify other.tally --policy policy.txt", "policy.txt"),
             place("client", "show other.tally", "other.tally"),
-            Place { out: Some("proofs"), ..place("client", "bundle other.tally --export proofs", "other.tally") },
+            Place {
+                out: Some("proofs"),
+                ..place("client", "bundle other.tally --export proofs", "other.tally")
+            },
             place("client", "completeness run.completeness --log-key log/log.pub", "run.completeness"),
             place("client", pinpoint, "other/receipts/traces/rank-0/step-000000-leaf-0000.cbor"),
             place("client", pinpoint, "other/receipts/receipt-0.cose"),
@@ -263,7 +275,8 @@ fn what_is_predicted_and_run() {
     std::fs::write(shop.path("run/job/challenge.note"), note).unwrap();
     shop.devices("run", 2, "receipts", "").expect_code(0);
     let predict = "predict --run run.toml --steps 0..2 --out new --key predictor.key";
-    let weights = "weights --run run.toml --snapshot run/prediction/snapshots/step-000003.safetensors --out new";
+    let weights =
+        "weights --run run.toml --snapshot run/prediction/snapshots/step-000003.safetensors --out new";
     let run = "run --backend simulated --job run/job --challenge run/job/challenge.note --devices 2 --keys keys --out new";
     let job = |file, other| Place { other, out: Some("new/receipt-0.cose"), ..place("device", run, file) };
     assert!(shop.path("run/prediction/snapshots/step-000003.safetensors").exists());
@@ -274,7 +287,10 @@ fn what_is_predicted_and_run() {
             Place { out: Some("new"), ..place("oracle", predict, "run.toml") },
             Place { out: Some("new"), skip: &ANY_BYTES, ..place("oracle", predict, "corpus.txt") },
             Place { out: Some("new"), skip: &MADE, ..place("oracle", predict, "predictor.key") },
-            Place { out: Some("new"), ..place("oracle", weights, "run/prediction/snapshots/step-000003.safetensors") },
+            Place {
+                out: Some("new"),
+                ..place("oracle", weights, "run/prediction/snapshots/step-000003.safetensors")
+            },
             Place { said: "plan.cbor: digest is", ..job("run/job/run.cose", Some("other/job/run.cose")) },
             job("run/job/plan.cbor", Some("run.toml")),
             job("run/job/initial.safetensors", Some("other/job/initial.safetensors")),
@@ -323,7 +339,8 @@ fn servers() {
         format!("completeness {} --ledger {address} --log-key log.pub --out new", shop.run_id("run")),
         format!("monitor --ledger {address} --log-key log.pub --once"),
     ];
-    let facts = serde_json::json!({ "key": log.key().verifier().to_string(), "origin": crate::lying::ORIGIN });
+    let facts =
+        serde_json::json!({ "key": log.key().verifier().to_string(), "origin": crate::lying::ORIGIN });
     let answers = [
         Answer::Bytes(vec![]),
         Answer::Bytes(b"[".repeat(200_000)),
@@ -343,7 +360,11 @@ fn servers() {
                     continue;
                 }
                 let ended = limited(&shop, "client", command).expect_code(2).expect_text("client: error: ");
-                assert!(!ended.stderr.contains("panicked") && !ended.stderr.contains('\u{1b}'), "{}", ended.stderr);
+                assert!(
+                    !ended.stderr.contains("panicked") && !ended.stderr.contains('\u{1b}'),
+                    "{}",
+                    ended.stderr
+                );
                 assert!(!shop.path("new").exists(), "{command}");
             }
         }

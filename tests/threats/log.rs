@@ -114,9 +114,13 @@ fn withholding_entries() {
     monitor(&shop, &address).expect_code(1).expect_text("withheld: ");
     // What is asked for by name and not given is told as well.
     let key = honest.key().verifier();
-    let facts = serde_json::json!({ "key": key.to_string(), "origin": tlog::note::Verifier::name(key).as_str() });
+    let facts =
+        serde_json::json!({ "key": key.to_string(), "origin": tlog::note::Verifier::name(key).as_str() });
     files.set("/log.json", Answer::Bytes(facts.to_string().into_bytes()));
-    files.set(&format!("/by-hash/{}", EntryDigest::of(&honest.entries[2])), Answer::Bytes(honest.entries[1].clone()));
+    files.set(
+        &format!("/by-hash/{}", EntryDigest::of(&honest.entries[2])),
+        Answer::Bytes(honest.entries[1].clone()),
+    );
     let arguments = format!(
         "challenge --ledger {address} --log-key log/log.pub --prediction run/prediction --out other.note"
     );
@@ -167,7 +171,8 @@ fn a_log_of_the_same_name() {
     let address = files.start();
     files.show(&impostor);
     let key = impostor.key().verifier();
-    let facts = serde_json::json!({ "key": key.to_string(), "origin": tlog::note::Verifier::name(key).as_str() });
+    let facts =
+        serde_json::json!({ "key": key.to_string(), "origin": tlog::note::Verifier::name(key).as_str() });
     files.set("/log.json", Answer::Bytes(facts.to_string().into_bytes()));
     let submit = format!("submit run/job/run.cose --ledger {address} --log-key log/log.pub");
     let ended = shop.run("client", &submit).expect_code(2).expect_text(" runs log ");

@@ -263,9 +263,9 @@ impl<'a> Reader<'a> {
 
     /// Bytes that were passed already.
     fn look(&self, at: u64, into: &mut [u8]) -> Result<(), CborError> {
-        let in_window = at.checked_sub(self.window_at).and_then(|from| {
-            self.window.get(from as usize..)?.get(..into.len())
-        });
+        let in_window = at
+            .checked_sub(self.window_at)
+            .and_then(|from| self.window.get(from as usize..)?.get(..into.len()));
         match in_window {
             Some(bytes) => into.copy_from_slice(bytes),
             None => self.source.read_at(at, into)?,
