@@ -131,11 +131,7 @@ impl<'a> Layout<'a> {
     }
 
     /// Takes an array of at most `count_max` items.
-    pub(crate) fn array(
-        &mut self,
-        field: &'static str,
-        count_max: usize,
-    ) -> Result<Items<'a>, ObjectError> {
+    pub(crate) fn array(&mut self, field: &'static str, count_max: usize) -> Result<Items<'a>, ObjectError> {
         let place = self.take(field)?;
         let mut reader = Reader::new(self.source, place);
         match reader.head().map_err(|error| self.wrong(error))? {

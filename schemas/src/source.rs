@@ -69,11 +69,7 @@ impl Place {
     }
 
     /// Gives what is there, piece by piece.
-    pub fn read_pieces(
-        self,
-        source: &dyn Source,
-        mut each: impl FnMut(&[u8]),
-    ) -> Result<(), SourceError> {
+    pub fn read_pieces(self, source: &dyn Source, mut each: impl FnMut(&[u8])) -> Result<(), SourceError> {
         let mut buffer = vec![0; PIECE_BYTES.min(self.bytes) as usize];
         let mut done = 0;
         while done < self.bytes {

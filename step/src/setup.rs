@@ -1,7 +1,7 @@
 //! From run.toml to everything a session needs: config, tokens, plan, first state, run.
 
-use crate::file::open_file;
 use crate::checksum::checksum_u32;
+use crate::file::open_file;
 use crate::init;
 use crate::plan::{self, PlanError};
 use crate::snapshot::{self, SnapshotError};

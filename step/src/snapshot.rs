@@ -8,8 +8,8 @@ pub(crate) mod header;
 mod map;
 pub(crate) mod words;
 
-use crate::file::open_file;
 use crate::buffer::Flat;
+use crate::file::open_file;
 use crate::state::{State, words_of};
 use schemas::digest::RunId;
 use schemas::plan::Parameter;

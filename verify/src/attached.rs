@@ -35,7 +35,8 @@ impl Shelf for StoredBundle<'_> {
 
 /// The attachment of this name, if the bundle has it.
 fn there<'b>(bundle: &'b StoredBundle, name: AttachmentName) -> Option<&'b StoredAttachment> {
-    let at = bundle.attachments.binary_search_by_key(&name.sha256, |attachment| attachment.name.sha256).ok()?;
+    let at =
+        bundle.attachments.binary_search_by_key(&name.sha256, |attachment| attachment.name.sha256).ok()?;
     bundle.attachments.get(at).filter(|attachment| attachment.name == name)
 }
 
@@ -96,7 +97,10 @@ pub(crate) fn named<'a>(
     }
     let mut what = counted(bundle.attachments.len(), "attachment");
     if implied.count > 0 {
-        what.push_str(&format!("; bodies of {} follow from the prediction", counted(implied.count, "receipt")));
+        what.push_str(&format!(
+            "; bodies of {} follow from the prediction",
+            counted(implied.count, "receipt")
+        ));
     }
     Ok((Named { receipts, evidence }, what))
 }

@@ -141,9 +141,9 @@ impl<'a> Evidence<'a> {
 
     /// Whether some trace of this leaf has a root other than these two: given for it, but not what was signed.
     pub(crate) fn strays(&self, step: u64, leaf: u64, roots: [TraceRoot; 2]) -> bool {
-        self.traces.iter().any(|(root, piece)| {
-            (piece.step, piece.leaf) == (step, Some(leaf)) && !roots.contains(root)
-        })
+        self.traces
+            .iter()
+            .any(|(root, piece)| (piece.step, piece.leaf) == (step, Some(leaf)) && !roots.contains(root))
     }
 }
 

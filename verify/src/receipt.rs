@@ -158,7 +158,8 @@ impl Admitted {
         for (step, expected) in (predicted.first..).zip(&predicted.records) {
             while records.next_if(|record| record.step < step).is_some() {}
             let found = records.next_if(|record| record.step == step);
-            let is_right = |found: &DeviceRecord| implied::is_as_predicted(run, &self.receipt, expected, found);
+            let is_right =
+                |found: &DeviceRecord| implied::is_as_predicted(run, &self.receipt, expected, found);
             if !found.as_ref().is_some_and(is_right) {
                 self.settled_before = step;
                 self.body.records = found.into_iter().collect();

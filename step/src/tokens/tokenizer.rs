@@ -1,8 +1,8 @@
 //! From text to tokens and back: bytes, GPT-2's byte pair encoding, or a tokenizer.json.
 
-use crate::file::open_file;
 use super::cut::Cut;
 use super::wrong::{TokensError, WrongTokenizer};
+use crate::file::open_file;
 use schemas::config::tokenizer_identity;
 use serde_json::Value;
 use std::io::Read as _;
