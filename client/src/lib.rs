@@ -23,6 +23,7 @@ pub mod pinpoint;
 pub mod reconcile;
 pub mod assemble;
 pub mod account;
+pub mod stored;
 pub mod check;
 pub mod bundle;
 pub mod show;

@@ -35,6 +35,7 @@ mod entries;
 mod covers;
 pub mod answered;
 pub mod implied;
+mod attached;
 pub mod bundle;
 pub mod report;
 pub mod completeness;
