@@ -5,14 +5,10 @@ use tests::workshop::Workshop;
 
 /// Predicts, runs two devices with `faults`, reconciles; the verdict must end with `code` and contain every text.
 fn check(faults: &[&str], code: i32, texts: &[&str]) {
-    let shop = Workshop::open();
-    shop.write_run("run", 1);
-    let log = shop.ledger();
-    shop.predict("run", Some(&log)).expect_code(0);
-    shop.challenge("run", &log).expect_code(0);
-    let faults: String = faults.iter().map(|fault| format!("--fault {fault} ")).collect();
-    shop.devices("run", 2, "receipts", &format!("--traces {faults}")).expect_code(0);
-    let mut ended = shop.reconcile("run", &log, "--replay run.toml --accept-incomplete").expect_code(code);
+    let faults: Vec<String> = faults.iter().map(|fault| format!("--fault {fault}")).collect();
+    let faults: Vec<&str> = faults.iter().map(String::as_str).collect();
+    let (shop, _log, ended) = Workshop::faulty(&faults);
+    let mut ended = ended.expect_code(code);
     for text in texts {
         ended = ended.expect_text(text);
     }
@@ -187,21 +183,4 @@ fn two_faulty_devices_in_one_step_are_both_named() {
             "forward.layer1.attention",
         ],
     );
-}
-
-#[test]
-fn a_replayed_receipt_of_another_run_is_refused() {
-    let shop = Workshop::open();
-    shop.write_run("old", 1);
-    shop.write_run("new", 2);
-    let log = shop.ledger();
-    for name in ["old", "new"] {
-        shop.predict(name, Some(&log)).expect_code(0);
-        shop.challenge(name, &log).expect_code(0);
-    }
-    shop.devices("old", 2, "receipts", "").expect_code(0);
-    let fault = "--fault replayed-receipt:device=1,receipt=old/receipts/receipt-1.cose";
-    shop.devices("new", 2, "receipts", fault).expect_code(0);
-    let ended = shop.reconcile("new", &log, "--no-replay --accept-incomplete").expect_code(1);
-    ended.expect_text("incomplete").expect_text("another run");
 }
