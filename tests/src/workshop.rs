@@ -296,13 +296,6 @@ impl Log {
     pub fn page(&self, path: &str) -> String {
         String::from_utf8(self.get(path)).expect("tests: a page is text")
     }
-
-    /// Stops it in order, where what it then leaves behind is the test's subject.
-    pub fn stop(mut self) {
-        let asked = Command::new("kill").arg(self.child.id().to_string()).status();
-        assert!(asked.expect("tests: kill runs").success(), "tests: the log runs");
-        let _ = self.child.wait();
-    }
 }
 
 impl Drop for Log {
