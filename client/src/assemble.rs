@@ -70,7 +70,12 @@ pub fn assemble(ledger: &Ledger, parts: &Parts) -> anyhow::Result<Vec<u8>> {
         version: BUNDLE_VERSION,
         checkpoint: last.note.clone(),
         entries,
-        covers: covers(ledger, (&parts.entries.prediction_bytes, parts.prediction_index), parts.judged, last)?,
+        covers: covers(
+            ledger,
+            (&parts.entries.prediction_bytes, parts.prediction_index),
+            parts.judged,
+            last,
+        )?,
         plan: parts.secrets.plan_bytes.clone(),
         attachments,
         folds,

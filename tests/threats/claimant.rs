@@ -67,7 +67,9 @@ fn a_hundred_predictions() {
     // A log that helps: 99 more right behind the first, and everything after them as it was.
     let honest = as_operator(&shop, &log);
     let run = shop.run_id("run");
-    let Payload::Prediction(prediction) = Statement::open(&honest.entries[2]).unwrap().payload else { panic!() };
+    let Payload::Prediction(prediction) = Statement::open(&honest.entries[2]).unwrap().payload else {
+        panic!()
+    };
     let mut lying = honest.clone();
     lying.entries.truncate(3);
     for number in 1..100 {
@@ -75,7 +77,8 @@ fn a_hundred_predictions() {
         let other = Statement::sign(&Payload::Prediction(other), &secret(&shop, "predictor.key")).unwrap();
         lying.append(other);
     }
-    let is_register = |entry: &Vec<u8>| matches!(Statement::open(entry).unwrap().payload, Payload::Register(_));
+    let is_register =
+        |entry: &Vec<u8>| matches!(Statement::open(entry).unwrap().payload, Payload::Register(_));
     for entry in &honest.entries[3..] {
         match is_register(entry) {
             true => lying.add_register(run),
@@ -91,7 +94,9 @@ fn a_hundred_predictions() {
     let files = Files::default();
     let address = files.start();
     files.show(&lying);
-    monitor(&shop, &address).expect_code(1).expect_text("second prediction: entry 3 predicts steps 0..3 of run");
+    monitor(&shop, &address)
+        .expect_code(1)
+        .expect_text("second prediction: entry 3 predicts steps 0..3 of run");
 
     // It leaves them out of its register: the bundle verifies, by the log's word, which whoever reads the log refutes.
     let mut register = lying.register(run);
@@ -106,15 +111,14 @@ fn a_hundred_predictions() {
     let ended = shop.verify("hidden.tally").expect_code(0);
     ended.expect_text("that the predictor made no other prediction of these steps is not shown");
     let proven = lying.completeness(run);
-    let listed = schemas::completeness::Completeness {
-        predictions: whole.predictions,
-        entries: None,
-        ..proven
-    };
+    let listed =
+        schemas::completeness::Completeness { predictions: whole.predictions, entries: None, ..proven };
     let mut hidden = bundle(&shop, "hidden.tally");
     hidden.completeness = Some(listed);
     std::fs::write(shop.path("hidden.tally"), hidden.encode()).unwrap();
-    shop.verify("hidden.tally").expect_code(0).expect_text("leaves no prediction out is the log's word, signed");
+    shop.verify("hidden.tally")
+        .expect_code(0)
+        .expect_text("leaves no prediction out is the log's word, signed");
     files.show(&lying);
     monitor(&shop, &address).expect_code(1).expect_text("register wrong: entry ");
 }
@@ -129,7 +133,9 @@ fn a_second_prediction_under_another_key() {
     );
     shop.run("oracle", &again).expect_code(0);
     shop.reconcile("run", &log, "--no-replay").expect_code(0);
-    shop.verify("run.tally").expect_code(0).expect_text("predictions under another key or in another log are not seen");
+    shop.verify("run.tally")
+        .expect_code(0)
+        .expect_text("predictions under another key or in another log are not seen");
     let fetch = format!(
         "completeness {} --ledger {} --log-key log/log.pub --out run.completeness",
         shop.run_id("run"),
@@ -181,7 +187,7 @@ fn a_run_statement_of_another_plan() {
     };
     let other = schemas::run::Run { plan: PlanDigest([7; 32]), ..run_of(&shop, "run") };
     let sign_other = || sign(&shop, "run/job/run.cose", &Payload::Run(other.clone()), "predictor.key");
-    refused("plan", &sign_other, "plan.cbor: the plan's digest is");
+    refused("plan", &sign_other, "plan.cbor: digest is");
     let spoil = || {
         let mut tokens = read(&shop, "run/job/tokens.bin");
         tokens[0] ^= 1;

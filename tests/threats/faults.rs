@@ -28,7 +28,10 @@ fn a_card_that_computes_wrongly() {
 #[test]
 fn a_link_or_a_sum_that_corrupts() {
     let place = "step=1,element=50,bit=20";
-    named(&[&format!("--fault wrong-partial:device=1,{place}")], &["device 1 (", "phase partial", "element 50"]);
+    named(
+        &[&format!("--fault wrong-partial:device=1,{place}")],
+        &["device 1 (", "phase partial", "element 50"],
+    );
     for (form, receiver, sender) in [("sent-flip", 1, 0), ("corrupted-link", 0, 1)] {
         let struck = if form == "sent-flip" { sender } else { receiver };
         let fault = format!("--fault {form}:device={struck},{place}");
@@ -41,7 +44,10 @@ fn a_link_or_a_sum_that_corrupts() {
         ];
         named(&[&fault], &texts);
     }
-    named(&[&format!("--fault wrong-reduction:device=1,{place}")], &["device 1 (", "phase reduce", "element 50"]);
+    named(
+        &[&format!("--fault wrong-reduction:device=1,{place}")],
+        &["device 1 (", "phase reduce", "element 50"],
+    );
 }
 
 /// An honest card that was set up wrongly is not called faulty, and a faulty one is not excused.

@@ -134,6 +134,8 @@ pub fn write_bundle(shop: &Workshop, file: &str, mut bundle: Bundle, log: &lying
     let mut sizes: Vec<u64> = receipts.filter_map(|one| answered(&one.payload, log)).collect();
     sizes.sort_unstable();
     sizes.dedup();
+    // What a tree without the prediction would need cannot be made.
+    sizes.retain(|size| *size > prediction);
     let cover = |tree_size: u64| Cover {
         tree_size,
         inclusion: log.inclusion(prediction, tree_size),

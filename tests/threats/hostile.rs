@@ -95,16 +95,18 @@ struct Place<'a> {
     out: Option<&'a str>,
     /// Kinds that are all right there.
     skip: &'a [&'a str],
+    /// What is said where it is not the file's name.
+    said: &'a str,
 }
 
 /// Of a text that may be any: only what is no file of bytes is wrong.
 const ANY_BYTES: [&str; 4] = ["its first half", "text of another kind", "random bytes", "deep nesting"];
-/// Of a key that is made where there is none.
+/// Of a file that is made where there is none.
 const MADE: [&str; 1] = ["nothing"];
 
 /// Tries every kind in a place; what is wrong with the answers.
 fn tried(shop: &Workshop, place: &Place) -> Vec<String> {
-    let Place { binary, arguments, file, other, out, skip } = *place;
+    let Place { binary, arguments, file, other, out, skip, said } = *place;
     let (path, whole) = (shop.path(file), read(shop, file));
     let name = Path::new(file).file_name().unwrap().to_str().unwrap();
     let mut wrong = Vec::new();
@@ -118,7 +120,7 @@ fn tried(shop: &Workshop, place: &Place) -> Vec<String> {
             complain("exit status");
         } else if told.contains("panicked") || told.contains("RUST_BACKTRACE") {
             complain("a panic");
-        } else if !told.contains(name) && !told.contains("check 1") {
+        } else if !told.contains(name) && !told.contains(said) {
             complain("the file is not named");
         } else if !told.contains("error: ") && !told.contains("not ") {
             complain("nothing is said to be wrong");
@@ -149,7 +151,7 @@ fn expect_refused(shop: &Workshop, places: &[Place]) {
 
 /// A place without another file of its kind, and without an output.
 fn place<'a>(binary: &'a str, arguments: &'a str, file: &'a str) -> Place<'a> {
-    Place { binary, arguments, file, other: None, out: None, skip: &[] }
+    Place { binary, arguments, file, other: None, out: None, skip: &[], said: "check 1" }
 }
 
 /// Two runs that went well, the second's parts to be taken for the first's.
@@ -167,7 +169,11 @@ fn two_runs() -> (Workshop, Log) {
 fn what_is_reconciled() {
     let (shop, log) = two_runs();
     let trust = format!("--ledger {} --log-key log/log.pub", log.url);
-    let policy = format!("log {}\nquorum none\npredictor {}\n", text(&shop, "log/log.pub"), text(&shop, "predictor.pub"));
+    let policy = format!(
+        "log {}\nquorum none\npredictor {}\n",
+        text(&shop, "log/log.pub"),
+        text(&shop, "predictor.pub")
+    );
     std::fs::write(shop.path("policy.txt"), policy).unwrap();
     let challenge = format!("challenge {trust} --prediction run/prediction --out new.note");
     let reconcile = format!(
@@ -181,15 +187,28 @@ fn what_is_reconciled() {
         &[
             Place {
                 arguments: &challenge,
-                ..of("run/prediction/prediction.cose", Some("other/prediction/prediction.cose"), Some("new.note"))
+                ..of(
+                    "run/prediction/prediction.cose",
+                    Some("other/prediction/prediction.cose"),
+                    Some("new.note"),
+                )
             },
             Place { arguments: &challenge, ..of("log/log.pub", None, Some("new.note")) },
-            of("run/prediction/run.cose", Some("other/prediction/run.cose"), tally),
+            Place {
+                said: "prediction.cose: expected a prediction of run",
+                ..of("run/prediction/run.cose", Some("other/prediction/run.cose"), tally)
+            },
             of("run/prediction/plan.cbor", Some("run.toml"), tally),
             of("run/prediction/salt", Some("other/prediction/salt"), tally),
             of("run/prediction/body.cbor", Some("other/prediction/body.cbor"), tally),
-            of("run/receipts/receipt-0.cose", Some("other/receipts/receipt-0.cose"), tally),
-            of("run/receipts/receipt-0.body.cbor", Some("other/receipts/receipt-0.body.cbor"), tally),
+            Place {
+                said: "device 0 of 2: no receipt",
+                ..of("run/receipts/receipt-0.cose", Some("other/receipts/receipt-0.cose"), tally)
+            },
+            Place {
+                said: "receipt-0.cose: receipt body: expected",
+                ..of("run/receipts/receipt-0.body.cbor", Some("other/receipts/receipt-0.body.cbor"), tally)
+            },
             of("predictor.key", Some("keys/device-0.key"), tally),
             of("run.toml", Some("other.toml"), tally),
             Place { skip: &ANY_BYTES, ..of("corpus.txt", None, tally) },
@@ -208,7 +227,8 @@ fn text(shop: &Workshop, file: &str) -> String {
 fn what_is_verified_and_shown() {
     let (shop, log) = two_runs();
     let (key, predictor) = (text(&shop, "log/log.pub"), text(&shop, "predictor.pub"));
-    std::fs::write(shop.path("policy.txt"), format!("log {key}\nquorum none\npredictor {predictor}\n")).unwrap();
+    std::fs::write(shop.path("policy.txt"), format!("log {key}\nquorum none\npredictor {predictor}\n"))
+        .unwrap();
     let trust = "--log-key log/log.pub --predictor-key predictor.pub";
     let fetch = format!(
         "completeness {} --ledger {} --log-key log/log.pub --out run.completeness",
@@ -230,7 +250,10 @@ fn what_is_verified_and_shown() {
             place("client", &verify, "predictor.pub"),
             place("client", "verify other.tally --policy policy.txt", "policy.txt"),
             place("client", "show other.tally", "other.tally"),
-            Place { out: Some("proofs"), ..place("client", "bundle other.tally --export proofs", "other.tally") },
+            Place {
+                out: Some("proofs"),
+                ..place("client", "bundle other.tally --export proofs", "other.tally")
+            },
             place("client", "completeness run.completeness --log-key log/log.pub", "run.completeness"),
             place("client", pinpoint, "other/receipts/traces/rank-0/step-000000-leaf-0000.cbor"),
             place("client", pinpoint, "other/receipts/receipt-0.cose"),
@@ -252,7 +275,8 @@ fn what_is_predicted_and_run() {
     std::fs::write(shop.path("run/job/challenge.note"), note).unwrap();
     shop.devices("run", 2, "receipts", "").expect_code(0);
     let predict = "predict --run run.toml --steps 0..2 --out new --key predictor.key";
-    let weights = "weights --run run.toml --snapshot run/prediction/snapshots/step-000003.safetensors --out new";
+    let weights =
+        "weights --run run.toml --snapshot run/prediction/snapshots/step-000003.safetensors --out new";
     let run = "run --backend simulated --job run/job --challenge run/job/challenge.note --devices 2 --keys keys --out new";
     let job = |file, other| Place { other, out: Some("new/receipt-0.cose"), ..place("device", run, file) };
     assert!(shop.path("run/prediction/snapshots/step-000003.safetensors").exists());
@@ -263,12 +287,15 @@ fn what_is_predicted_and_run() {
             Place { out: Some("new"), ..place("oracle", predict, "run.toml") },
             Place { out: Some("new"), skip: &ANY_BYTES, ..place("oracle", predict, "corpus.txt") },
             Place { out: Some("new"), skip: &MADE, ..place("oracle", predict, "predictor.key") },
-            Place { out: Some("new"), ..place("oracle", weights, "run/prediction/snapshots/step-000003.safetensors") },
-            job("run/job/run.cose", Some("other/job/run.cose")),
+            Place {
+                out: Some("new"),
+                ..place("oracle", weights, "run/prediction/snapshots/step-000003.safetensors")
+            },
+            Place { said: "plan.cbor: digest is", ..job("run/job/run.cose", Some("other/job/run.cose")) },
             job("run/job/plan.cbor", Some("run.toml")),
             job("run/job/initial.safetensors", Some("other/job/initial.safetensors")),
             job("run/job/tokens.bin", Some("run.toml")),
-            job("run/job/challenge.note", Some("run.toml")),
+            Place { said: "challenge: ", ..job("run/job/challenge.note", Some("run.toml")) },
             Place { skip: &MADE, ..job("keys/device-0.key", Some("run.toml")) },
             place("device", "faults --job run/job", "run/job/plan.cbor"),
         ],
@@ -290,7 +317,7 @@ fn what_a_log_and_a_witness_read() {
             place("ledger", serve, "allowed.txt"),
             place("ledger", serve, "policy.txt"),
             Place { out: Some("witness"), ..place("ledger", witness, "policy.txt") },
-            place("ledger", "fsck log", "log/checkpoint"),
+            Place { skip: &MADE, ..place("ledger", "fsck log", "log/checkpoint") },
             place("ledger", "fsck log", "log/log.key"),
         ],
     );
@@ -312,7 +339,8 @@ fn servers() {
         format!("completeness {} --ledger {address} --log-key log.pub --out new", shop.run_id("run")),
         format!("monitor --ledger {address} --log-key log.pub --once"),
     ];
-    let facts = serde_json::json!({ "key": log.key().verifier().to_string(), "origin": crate::lying::ORIGIN });
+    let facts =
+        serde_json::json!({ "key": log.key().verifier().to_string(), "origin": crate::lying::ORIGIN });
     let answers = [
         Answer::Bytes(vec![]),
         Answer::Bytes(b"[".repeat(200_000)),
@@ -332,7 +360,11 @@ fn servers() {
                     continue;
                 }
                 let ended = limited(&shop, "client", command).expect_code(2).expect_text("client: error: ");
-                assert!(!ended.stderr.contains("panicked") && !ended.stderr.contains('\u{1b}'), "{}", ended.stderr);
+                assert!(
+                    !ended.stderr.contains("panicked") && !ended.stderr.contains('\u{1b}'),
+                    "{}",
+                    ended.stderr
+                );
                 assert!(!shop.path("new").exists(), "{command}");
             }
         }

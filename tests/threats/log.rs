@@ -10,18 +10,15 @@ fn monitor(shop: &Workshop, address: &str) -> Ended {
     shop.run("client", &format!("monitor --ledger {address} --log-key log/log.pub --state seen --once"))
 }
 
-/// A log with `run/` committed, and a copy of it, lock and all, from just after that.
-fn copied_log() -> (Workshop, Log) {
+/// A new log and a copy of it, lock and all: whoever has both can go on from either.
+fn twins(name: &str) -> Workshop {
     let shop = Workshop::open();
     shop.write_run("run", 1);
-    let log = shop.ledger();
-    shop.predict("run", Some(&log)).expect_code(0);
-    drop(log);
+    drop(shop.ledger());
     for folder in ["log", "log.lock"] {
-        copy_folder(&shop.path(folder), &shop.path(&folder.replacen("log", "other", 1)));
+        copy_folder(&shop.path(folder), &shop.path(&folder.replacen("log", name, 1)));
     }
-    let log = shop.ledger();
-    (shop, log)
+    shop
 }
 
 /// Logs a run of this name: an entry like any other.
@@ -34,8 +31,10 @@ fn log_another(shop: &Workshop, name: &str, seed: u64, log: &Log) {
 /// Two histories from one key, each shown to somebody else.
 #[test]
 fn two_histories() {
-    let (shop, log) = copied_log();
+    let shop = twins("other");
+    let log = shop.ledger();
     log_another(&shop, "first", 2, &log);
+    shop.predict("run", Some(&log)).expect_code(0);
     shop.challenge("run", &log).expect_code(0);
     shop.devices("run", 2, "receipts", "").expect_code(0);
     monitor(&shop, &log.url).expect_code(0);
@@ -44,6 +43,9 @@ fn two_histories() {
 
     let log = shop.server(&["serve", "--data", "other"]);
     log_another(&shop, "second", 3, &log);
+    for file in ["run", "prediction"] {
+        shop.run("client", &format!("submit run/prediction/{file}.cose --ledger {}", log.url)).expect_code(0);
+    }
     // Whoever saw the old one: a monitor, and the receipts, which hold a checkpoint.
     monitor(&shop, &log.url).expect_code(1).expect_text("fork: ");
     let ended = shop.reconcile("run", &log, "--no-replay").expect_code(2);
@@ -112,9 +114,13 @@ fn withholding_entries() {
     monitor(&shop, &address).expect_code(1).expect_text("withheld: ");
     // What is asked for by name and not given is told as well.
     let key = honest.key().verifier();
-    let facts = serde_json::json!({ "key": key.to_string(), "origin": tlog::note::Verifier::name(key).as_str() });
+    let facts =
+        serde_json::json!({ "key": key.to_string(), "origin": tlog::note::Verifier::name(key).as_str() });
     files.set("/log.json", Answer::Bytes(facts.to_string().into_bytes()));
-    files.set(&format!("/by-hash/{}", EntryDigest::of(&honest.entries[2])), Answer::Bytes(honest.entries[1].clone()));
+    files.set(
+        &format!("/by-hash/{}", EntryDigest::of(&honest.entries[2])),
+        Answer::Bytes(honest.entries[1].clone()),
+    );
     let arguments = format!(
         "challenge --ledger {address} --log-key log/log.pub --prediction run/prediction --out other.note"
     );
@@ -125,13 +131,7 @@ fn withholding_entries() {
 /// The log's clock: the same entries an hour, or a second, later are the same log, the same bundle.
 #[test]
 fn backdating() {
-    let shop = Workshop::open();
-    shop.write_run("run", 1);
-    let log = shop.ledger();
-    drop(log);
-    for folder in ["log", "log.lock"] {
-        copy_folder(&shop.path(folder), &shop.path(&folder.replacen("log", "later", 1)));
-    }
+    let shop = twins("later");
     let log = shop.ledger();
     shop.predict("run", Some(&log)).expect_code(0);
     shop.challenge("run", &log).expect_code(0);
@@ -171,7 +171,8 @@ fn a_log_of_the_same_name() {
     let address = files.start();
     files.show(&impostor);
     let key = impostor.key().verifier();
-    let facts = serde_json::json!({ "key": key.to_string(), "origin": tlog::note::Verifier::name(key).as_str() });
+    let facts =
+        serde_json::json!({ "key": key.to_string(), "origin": tlog::note::Verifier::name(key).as_str() });
     files.set("/log.json", Answer::Bytes(facts.to_string().into_bytes()));
     let submit = format!("submit run/job/run.cose --ledger {address} --log-key log/log.pub");
     let ended = shop.run("client", &submit).expect_code(2).expect_text(" runs log ");

@@ -60,7 +60,8 @@ fn a_false_verdict() {
 /// The cause is made up: what it is about stays right, the report says whose word it is, and a replay tells.
 #[test]
 fn a_false_cause() {
-    let fault = "--fault bit-flip:device=1,step=1,leaf=3,operation=forward.layer1.attention,element=100,bit=30";
+    let fault =
+        "--fault bit-flip:device=1,step=1,leaf=3,operation=forward.layer1.attention,element=100,bit=30";
     let (shop, log, ended) = Workshop::faulty(&[fault]);
     ended.expect_code(1).expect_text("cause fault");
     with_verdict(&shop, &log, "predictor.key", |verdict| {
@@ -68,9 +69,13 @@ fn a_false_cause() {
         finding.cause = Cause::Configuration("uncontracted".into());
         finding.note += "; computed again in this configuration it has the device's bits";
     });
-    let ended = shop.verify("forged.tally").expect_code(1).expect_text("diverge at step 1: device 1 in phase leaf");
-    ended.expect_text("that a configuration is the cause, or that no known one is, is the verdict signer's word");
-    let pinpoint = "pinpoint run/receipts/traces/rank-1/step-000001-leaf-0003.cbor --prediction run/prediction";
+    let ended =
+        shop.verify("forged.tally").expect_code(1).expect_text("diverge at step 1: device 1 in phase leaf");
+    ended.expect_text(
+        "that a configuration is the cause, or that no known one is, is the verdict signer's word",
+    );
+    let pinpoint =
+        "pinpoint run/receipts/traces/rank-1/step-000001-leaf-0003.cbor --prediction run/prediction";
     shop.run("client", &format!("{pinpoint} --replay run.toml")).expect_code(1).expect_text("cause fault");
 }
 
@@ -139,7 +144,9 @@ fn mixing_two_runs() {
     // Bodies of the other run, the entries left as they are.
     let bodies = Bundle { folds: other.folds.clone(), attachments: other.attachments.clone(), ..one.clone() };
     std::fs::write(shop.path("mixed.tally"), bodies.encode()).unwrap();
-    shop.verify("mixed.tally").expect_code(1).expect_text("the prediction's body is not among the attachments");
+    shop.verify("mixed.tally")
+        .expect_code(1)
+        .expect_text("the prediction's body is not among the attachments");
     // A receipt that names the run, and was made for nothing: its body is not the one it names.
     let copy = copied(&shop, "run", &predicted(&shop), (0, 2));
     hand_in(&shop, "made", copy, "keys/device-0.key");

@@ -12,7 +12,8 @@ fn challenged(more: &str) -> (Workshop, Log) {
     shop.write_run("run", 1);
     let log = shop.ledger();
     let commit = format!("--commit --ledger {} --log-key log/log.pub", log.url);
-    let predict = format!("predict --run run.toml --steps 0..3 --out run --key predictor.key {commit} {more}");
+    let predict =
+        format!("predict --run run.toml --steps 0..3 --out run --key predictor.key {commit} {more}");
     shop.run("oracle", &predict).expect_code(0);
     shop.challenge("run", &log).expect_code(0);
     (shop, log)
@@ -55,9 +56,9 @@ fn made_up_checksums() {
     }
     let ended = shop.reconcile("run", &log, "--no-replay").expect_code(1);
     ended.expect_text("diverge at step 0").expect_text("device 1 (").expect_text("phase leaf");
-    shop.verify("run.tally")
-        .expect_code(1)
-        .expect_text("genuine, but verdict is diverge at step 0: device 0 in phase leaf, device 1 in phase leaf");
+    shop.verify("run.tally").expect_code(1).expect_text(
+        "genuine, but verdict is diverge at step 0: device 0 in phase leaf, device 1 in phase leaf",
+    );
 }
 
 /// A prediction made openly is there for all to copy. It is said, a policy can refuse it, and a replay finds it.
@@ -86,7 +87,8 @@ fn copied_after_the_opening() {
     std::fs::remove_file(&receipt).unwrap();
     shop.reconcile("run", &log, "--no-replay --accept-incomplete").expect_code(1);
     // The opened body is an attachment in the log: the one of which the opening speaks.
-    let name = schemas::attachment::AttachmentName::of(&crate::forge::read(&shop, "run/prediction/body.cbor"));
+    let name =
+        schemas::attachment::AttachmentName::of(&crate::forge::read(&shop, "run/prediction/body.cbor"));
     let body = predicted(&log.get(&format!("/attachments/{}", name.sha256)));
     let copy = copied(&shop, "run", &body, (1, 2));
     hand_in(&shop, "run/receipts", copy, "keys/device-1.key");
@@ -108,9 +110,12 @@ fn precomputed_from_leaked_roots() {
     // Where nobody computes the step again, the copy passes, and this is said.
     let ended = shop.reconcile("run", &log, "--no-replay").expect_code(0);
     ended.expect_text("not held against a replay");
-    shop.verify("run.tally")
-        .expect_code(0)
-        .expect_text("the answers to the challenge were not held against a replay");
+    // That it is not simulated is its own word.
+    let ended = verify_under(&shop, "simulated no\n").expect_code(0);
+    ended.expect_text("the answers to the challenge were not held against a replay");
+    verify_under(&shop, "replayed yes\n").expect_code(1).expect_text(
+        "the answers to the challenge were not held against a replay, which the policy asks for",
+    );
 }
 
 /// No answer, or one to a question that was not asked.
@@ -147,7 +152,8 @@ fn signing_for_another_rank() {
         .expect_code(0)
         .expect_text("no device keys were given: receipts were taken from any key");
     let read = |name: &str| std::fs::read_to_string(shop.path(name)).unwrap();
-    let devices = ["keys/device-0.pub", "keys/device-1.pub"].map(|name| format!("device {}\n", read(name).trim()));
+    let devices =
+        ["keys/device-0.pub", "keys/device-1.pub"].map(|name| format!("device {}\n", read(name).trim()));
     verify_under(&shop, &devices.concat()).expect_code(1).expect_text("the receipt is signed by");
 }
 

@@ -78,7 +78,9 @@ fn a_key_that_the_policy_does_not_name() {
     let ended = ended.expect_text("is cosigned by nobody, and not by w1, w2, w3: no quorum of the policy");
     ended.expect_text("not verified: check 2");
     let twice = [(1, 1_800_000_000), (1, 1_800_000_001)];
-    verify(&shop, &twice, &three(&trust, 1)).expect_code(1).expect_text("is cosigned by w1, and not by w2, w3");
+    verify(&shop, &twice, &three(&trust, 1))
+        .expect_code(1)
+        .expect_text("is cosigned by w1, and not by w2, w3");
     let again = three(&trust, 1).replace("group", &format!("witness again {}\ngroup", witness(1).verifier()));
     verify(&shop, &twice, &again).expect_code(2).expect_text("policy.txt: line ");
     // A line that is not its witness's spoils the checkpoint: it is not passed over.
@@ -135,5 +137,5 @@ fn a_second_history_for_a_witness() {
     assert!(!log.page("/checkpoint").contains("witness.example/w"));
     let prediction = "--log-key log/log.pub --prediction second/prediction --out second/job/challenge.note";
     let ended = shop.run("client", &format!("challenge --ledger {} {prediction}", log.url)).expect_code(2);
-    ended.expect_text("forked");
+    ended.expect_text("a witness holds another history signed by this log's key");
 }

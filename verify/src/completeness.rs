@@ -342,7 +342,9 @@ impl Report {
                 counted(complete.entries_count as usize, "statement"),
                 complete.run,
                 counted(complete.predictions.len(), "prediction"),
-                complete.receipts().map_or(String::new(), |count| format!(" and {}", counted(count, "receipt"))),
+                complete
+                    .receipts()
+                    .map_or(String::new(), |count| format!(" and {}", counted(count, "receipt"))),
             ),
             (None, Some(Check { number, state: State::Fails(why), .. })) => {
                 format!("not shown to be complete: check {number}: {why}")

@@ -296,14 +296,18 @@ fn a_policy_file_is_read_strictly_and_wrong_lines_are_told_by_number() {
     let log = Log::new("log.example/test", 1);
     let key = device_key(0).public();
     let with = |lines: &str| parse(file(&log, "two", lines).as_bytes()).map_err(|error| error.to_string());
-    let every =
-        format!("device {key}\n\tverdict\t{key}\nprofile f32-fma\nsimulated no\ncomplete yes\nsealed yes\nfaulty 2\n");
+    let every = format!(
+        "device {key}\n\tverdict\t{key}\nprofile f32-fma\nsimulated no\ncomplete yes\nsealed yes\nfaulty 2\n"
+    );
     let policy = with(&every).unwrap();
     assert_eq!((policy.devices(), policy.verdict_signers()), (&[key][..], &[key][..]));
     assert_eq!((policy.profiles(), policy.simulated()), (&["f32-fma".to_owned()][..], false));
     assert_eq!((policy.complete(), policy.sealed(), policy.faulty()), (true, true, 2));
     let plain = with("").unwrap();
-    assert_eq!((plain.simulated(), plain.complete(), plain.sealed(), plain.faulty()), (true, false, false, 0));
+    assert_eq!(
+        (plain.simulated(), plain.complete(), plain.sealed(), plain.faulty()),
+        (true, false, false, 0)
+    );
     assert_eq!(plain.verdict_signers(), plain.predictors());
     // The lines before are ten.
     for (lines, why) in [
