@@ -11,6 +11,7 @@ pub mod order;
 pub mod log;
 pub mod reindex;
 pub mod http;
+pub mod call;
 pub mod witness;
 pub mod bench;
 pub mod fsck;
