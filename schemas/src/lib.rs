@@ -19,6 +19,7 @@ pub mod cbor;
 pub mod digest;
 pub mod key;
 pub mod object;
+pub mod time;
 
 pub mod profile;
 pub mod config;
