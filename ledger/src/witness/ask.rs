@@ -18,6 +18,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::call::client::{Answer, CallError, Client};
 use crate::error::LogError;
+use crate::http::accept::is_of_type;
 use crate::log::Log;
 use crate::order::commit::SignedHead;
 use crate::witness::counters::{Counter, WitnessCounters};
@@ -148,7 +149,9 @@ impl Asker {
                     return Ok(Some(line));
                 }
                 // By earlier versions of its page a witness said so of another root for the same size.
-                StatusCode::CONFLICT if answer.content_type.as_deref() != Some(SIZE_TYPE) => {
+                StatusCode::CONFLICT
+                    if !answer.content_type.as_deref().is_some_and(|found| is_of_type(found, SIZE_TYPE)) =>
+                {
                     return Err(Trouble::Inconsistent { old, size });
                 }
                 StatusCode::CONFLICT => {
