@@ -3,6 +3,7 @@
 
 #![allow(dead_code, reason = "each test file uses another part")]
 
+pub mod judged;
 pub mod log;
 pub mod story;
 mod tiny_plan;
@@ -58,7 +59,11 @@ impl World {
 
     /// A world whose leaves have `time` rows.
     pub fn of_time(leaves: u64, devices_max: u64, count: u64, time: u64) -> World {
-        let plan = tiny_plan::plan(leaves, devices_max, count, time);
+        World::of_plan(tiny_plan::plan(leaves, devices_max, count, time), count)
+    }
+
+    /// A world of `count` steps of a plan.
+    pub fn of_plan(plan: Plan, count: u64) -> World {
         let plan_bytes = plan.encode();
         assert_eq!(Plan::decode(&plan_bytes).unwrap(), plan, "the tiny plan is well formed");
         let run = Run {
@@ -70,8 +75,8 @@ impl World {
             state: StateDigest([4; 32]),
             dataset: plan.data.dataset,
             steps: count,
-            leaves,
-            devices_max,
+            leaves: plan.leaves,
+            devices_max: plan.devices_max,
         };
         let id = run.id();
         let mut world = World {
