@@ -7,6 +7,7 @@ pub mod judged;
 pub mod log;
 pub mod story;
 mod tiny_plan;
+pub mod trust;
 
 use schemas::checksum::Dtype;
 use schemas::digest::{Checksum, PlanDigest, RunId, StateDigest, digest};

@@ -319,7 +319,7 @@ impl Story {
     }
 }
 
-fn list_root(leaves: impl Iterator<Item = Vec<u8>>) -> ListRoot {
+pub fn list_root(leaves: impl Iterator<Item = Vec<u8>>) -> ListRoot {
     let mut tree = CompactTree::new();
     leaves.for_each(|leaf| tree.push(leaf_hash(&leaf)));
     ListRoot { count: tree.head().size.0, root: *tree.head().root.as_bytes() }
