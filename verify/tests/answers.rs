@@ -94,6 +94,7 @@ fn answers_that_differ_are_missing_a_replay_only_where_nothing_else_is_said_of_t
     let (silent, _) = story(&world, |rank, answer| *answer = answer.filter(|_| rank == 0));
     let decision = silent.decision(&world, None);
     assert_eq!((decision.outcome, decision.findings.len(), decision.missing.len()), (Outcome::Diverge, 1, 0));
+    assert!(!decided_before_answers(&silent.verdict(&world, None)));
 }
 
 #[test]

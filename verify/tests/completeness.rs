@@ -13,7 +13,7 @@ use schemas::statement::{Payload, Statement};
 use support::log::Log;
 use tlog::compact::CompactTree;
 use tlog::hash::leaf_hash;
-use tlog::note::VerifierKey;
+use tlog::note::{KeyName, SigningKey, VerifierKey};
 use verify::completeness::{Report, check};
 use verify::report::{Class, State};
 
@@ -121,6 +121,8 @@ fn the_fixtures_hold_with_and_without_the_list_of_entries() {
         let [only] = complete.by(predictor).collect::<Vec<_>>()[..] else { panic!("{report}") };
         assert_eq!((only.index, only.steps), (2, Steps { first: 0, end: 3 }));
         assert_eq!(report.caveats.len(), 3);
+        let beyond = "entries of the run at index 8 or above are not covered: the log had 9 entries at this checkpoint";
+        assert_eq!(report.caveats[2], beyond);
         assert!(report.summary().starts_with("complete: below entry 8 the log holds 7 statements of run "));
     }
 }
@@ -250,6 +252,13 @@ fn the_register_has_to_be_in_the_tree_that_the_log_signed() {
         let (number, _) = failure(&check(&file.encode(), other.key(), &[]));
         assert_eq!(number, 2);
     }
+    // The log's key signs a checkpoint of another origin.
+    let text = String::from_utf8(file.checkpoint.clone()).unwrap();
+    let text = text.split_once("\n\n").unwrap().0.replace("log.example/test", "log.example/other") + "\n";
+    let signing = SigningKey::from_seed(KeyName::new("log.example/test").unwrap(), &[1; 32]);
+    let misnamed = Completeness { checkpoint: signing.sign(&text).into_bytes(), ..file };
+    let (number, why) = story.failure(&misnamed, &[]);
+    assert_eq!((number, why.contains("log.example/other")), (2, true), "{why}");
     assert_eq!(check(b"no file", story.log.key(), &[]).class, Class::CouldNot);
 }
 

@@ -58,9 +58,15 @@ fn a_rank_beyond_the_devices_is_not_implied() {
     let (folds, _) = terms(&world, 2).folds(&world.bodies(2).iter().collect::<Vec<_>>());
     assert!(terms(&world, 2).body(1, &folds).is_some());
     assert!(terms(&world, 2).body(2, &folds).is_none());
+    assert!(terms(&world, 2).body(9, &folds).is_none());
+    // One fold more than there are sums, and be it none.
+    let more = [&folds[..], &[schemas::fold::Fold { a: 0, b: 0 }]].concat();
+    assert!(terms(&world, 2).body(1, &more).is_none());
     let four = world.bodies(4);
     let (folds, which) = terms(&world, 2).folds(&four.iter().skip(2).collect::<Vec<_>>());
     assert_eq!((folds.len(), which), (0, vec![false, false]));
+    let (folds, which) = terms(&world, 1).folds(&[&four[3]]);
+    assert_eq!((folds.len(), which), (0, vec![false]));
 }
 
 #[test]
