@@ -49,7 +49,7 @@ fn a_wrong_norm_is_told_with_both_values() {
 fn an_update_is_named_by_the_plans_optimizer() {
     let mut plan = world().plan;
     plan.update.rule = Rule::Sgd { momentum: 0x3f66_6666, nesterov: false };
-    let world = World::of_plan(plan, 3);
+    let world = World::of_plan(plan);
     let changes: [fn(&World, &mut schemas::receipt::DeviceOutcome); 2] = [
         |world, found| found.first_moment = world.sum_of(&[1; 21]).fold,
         |world, found| found.parameters = world.sum_of(&[1; 21]),
