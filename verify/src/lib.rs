@@ -15,6 +15,7 @@
 //! | 10 bundle | when was it? | [`times`] |
 //! | 10 bundle | which checkpoint was answered, and could another have been? | [`answered`] |
 //! | 10 bundle | is there no second prediction? | [`completeness`] |
+//! | 6 log | is this entry in that tree, in the form that others read? | [`cose_receipt`] |
 
 pub mod window;
 pub mod prediction;
@@ -39,4 +40,5 @@ mod attached;
 pub mod bundle;
 pub mod report;
 pub mod completeness;
+pub mod cose_receipt;
 pub mod json;
