@@ -277,7 +277,8 @@ fn what_is_predicted_and_run() {
     let predict = "predict --run run.toml --steps 0..2 --out new --key predictor.key";
     let weights =
         "weights --run run.toml --snapshot run/prediction/snapshots/step-000003.safetensors --out new";
-    let run = "run --backend simulated --job run/job --challenge run/job/challenge.note --devices 2 --keys keys --out new";
+    let run = "run --backend simulated --job run/job --challenge run/job/challenge.note --devices 2 --keys keys \
+               --out new";
     let job = |file, other| Place { other, out: Some("new/receipt-0.cose"), ..place("device", run, file) };
     assert!(shop.path("run/prediction/snapshots/step-000003.safetensors").exists());
     expect_refused(
