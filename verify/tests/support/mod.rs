@@ -3,9 +3,11 @@
 
 #![allow(dead_code, reason = "each test file uses another part")]
 
+pub mod judged;
 pub mod log;
 pub mod story;
 mod tiny_plan;
+pub mod trust;
 
 use schemas::checksum::Dtype;
 use schemas::digest::{Checksum, MeetingRoot, PlanDigest, RunId, StateDigest, TraceRoot, digest};
@@ -58,8 +60,13 @@ impl World {
 
     /// A world whose leaves have `time` rows.
     pub fn of_time(leaves: u64, devices_max: u64, count: u64, time: u64) -> World {
-        let mut world = World::unpredicted(tiny_plan::plan(leaves, devices_max, count, time));
-        for step in 0..count {
+        World::of_plan(tiny_plan::plan(leaves, devices_max, count, time))
+    }
+
+    /// A world of all steps of a plan.
+    pub fn of_plan(plan: Plan) -> World {
+        let mut world = World::unpredicted(plan);
+        for step in 0..world.run.steps {
             world.predict(step);
         }
         world

@@ -342,7 +342,7 @@ pub fn some_verdict(world: &World, story: &Story, receipts: Vec<EntryDigest>) ->
     }
 }
 
-fn list_root(leaves: impl Iterator<Item = Vec<u8>>) -> ListRoot {
+pub fn list_root(leaves: impl Iterator<Item = Vec<u8>>) -> ListRoot {
     let mut tree = CompactTree::new();
     leaves.for_each(|leaf| tree.push(leaf_hash(&leaf)));
     ListRoot { count: tree.head().size.0, root: *tree.head().root.as_bytes() }
