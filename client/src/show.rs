@@ -106,8 +106,7 @@ fn describe_entry(entry: &ProvenEntry, text: &mut String) {
 
 /// A bundle as JSON.
 pub fn to_json(bundle: &StoredBundle) -> Value {
-    let attachment = |attachment: &StoredAttachment| {
-        let name = attachment.name;
+    let attachment = |StoredAttachment { name, .. }: &StoredAttachment| {
         json!({ "sha256": name.sha256.to_string(), "bytes": name.bytes })
     };
     json!({

@@ -22,6 +22,7 @@ pub mod key;
 pub mod layout;
 pub mod object;
 pub mod source;
+pub mod time;
 
 pub mod profile;
 pub mod config;

@@ -346,7 +346,8 @@ fn servers() {
         Answer::Bytes(vec![]),
         Answer::Bytes(b"[".repeat(200_000)),
         Answer::Bytes((0..5000).map(|at| (crate::forge::fold(at + 1).a >> 56) as u8).collect()),
-        Answer::Bytes(b"\x1b[2J\x1b]0;owned\x07".repeat(10)),
+        // A reason that would clear the terminal it is told on.
+        Answer::Refusal(500, b"{\"detail\":\"busy\\u001b[2J\"}".to_vec()),
         Answer::Short(b"{".to_vec()),
         Answer::Endless,
         Answer::Status(500),

@@ -10,7 +10,7 @@ use schemas::verdict::{Cause, Outcome, Phase, WrongWord};
 use support::judged::{judge, judge_without, only};
 use support::story::{SALT, Story, decide, device_key};
 use support::{Vector, World, invalid_bodies, invalid_world, outcome};
-use verify::case::{Decision, LISTED_MAX, Need};
+use verify::case::{LISTED_MAX, Need};
 use verify::evidence::Evidence;
 
 fn world() -> World {
