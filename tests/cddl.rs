@@ -50,7 +50,7 @@ fn profile(bytes: &[u8]) -> Result<(), String> {
 }
 
 /// Fixture, rule of the grammar, decoder.
-const FIXTURES: [(&str, &str, Decoder); 35] = [
+const FIXTURES: [(&str, &str, Decoder); 36] = [
     ("profile/f32-fma", "profile", profile),
     ("config/tiny", "config", decode::<config::Config>),
     ("config/llama", "config", decode::<config::Config>),

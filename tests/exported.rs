@@ -59,7 +59,7 @@ fn exported_receipts_and_transparent_statements_are_read_by_tools_of_scitt() {
         .expect_text("client: hint: another log's key, or another's bundle");
     export("none", &format!("--ledger {} --log-key log/log.pub", stranger.url))
         .expect_code(2)
-        .expect_text("expected the log ");
+        .expect_text(" runs log tallystick.local/");
     assert!(!shop.path("none").exists());
     export("none", &format!("--ledger {}", log.url)).expect_code(2).expect_text("--log-key <VKEY|FILE>");
 }
