@@ -287,7 +287,7 @@ fn a_bundle_is_shown_in_words_and_as_json() {
     let value: serde_json::Value = serde_json::from_str(&stdout(&json)).unwrap();
     assert!(value["verified"].is_null());
     assert_eq!(value["entries"][0]["kind"], "run");
-    assert_eq!(value["entries"][0]["content"]["name"], "some");
+    assert_eq!(value["entries"][0]["content"]["name"], "tiny");
     assert_eq!(
         (value["plan_bytes"].as_u64(), value["attachments"][0]["bytes"].as_u64()),
         (Some(4), Some(10))
