@@ -213,6 +213,9 @@ fn the_fixtures_bundle_verifies() {
         verify::policy::Policy::parse(&text("checkpoint/log.vkey"), &[&predictor], &devices, &[]).unwrap();
     let report = verify::bundle::check(&fixture("bundle/agree.cbor"), &policy);
     assert_eq!(report.class, Class::Agreeing, "{report}");
+    let implied = verify::bundle::check(&fixture("bundle/implied.cbor"), &policy);
+    assert_eq!((implied.class, &implied.verdict), (Class::Agreeing, &report.verdict), "{implied}");
+    assert!(implied.to_string().contains("1 attachment; bodies of 2 receipts follow from the prediction"));
 }
 
 /// The source of `NAME.rs` among the threats, or among the other tests, with strings that go over several lines in one.

@@ -15,6 +15,7 @@ pub fn run(args: &VerifyArgs) -> anyhow::Result<u8> {
     let policy = policy(args)?;
     let file = StoredFile::open(&args.file)?;
     let report = verify::bundle::check_stored(&file, &policy).map_err(|error| file.unread(&error))?;
+    file.check_unchanged()?;
     if args.json {
         output::result(&format!("{}\n", verify::json::report(&report)));
     } else {
