@@ -36,7 +36,10 @@ fn a_record_that_is_missing_or_wrong_decides_in_a_bundle_as_it_does_without() {
         (|_, bodies| drop(bodies[1].records.remove(1)), "verdict is incomplete: missing device 1 ("),
         (|_, bodies| bodies[1].records.clear(), "verdict is incomplete: missing device 1 ("),
         (|_, bodies| drop(bodies.remove(1)), "verdict is incomplete: missing device 1 of 4: no receipt"),
-        (|_, bodies| bodies[2].records[2].losses[0] ^= 1, "verdict is diverge at step 2: device 2 in phase leaf"),
+        (
+            |_, bodies| bodies[2].records[2].losses[0] ^= 1,
+            "verdict is diverge at step 2: device 2 in phase leaf",
+        ),
         (
             |world, bodies| {
                 bodies[3].records[0].losses[0] ^= 1;
@@ -66,9 +69,12 @@ fn an_invalid_run_is_told_by_brief_receipts_too() {
     let mut bodies = invalid_bodies(&world, 4, at);
     let story = told(&world, &bodies, 4);
     let report = check(&story.bundle(&world).encode(), &policy(story.log.key()));
-    assert_eq!(failed(&report).1, "verdict is invalid at step 1: a NaN or an infinity, leaf 5, forward.head (logits)");
+    assert_eq!(
+        failed(&report).1,
+        "verdict is invalid at step 1: a NaN or an infinity, leaf 5, forward.head (logits)"
+    );
     // One says it ended otherwise.
-    bodies[0].records[1].non_finite = None;
+    bodies[0].records[1].non_finite = Some(NonFinite::Tap { leaf: 5, tap: 4 });
     assert_eq!(judge_without(&world, &bodies, &[], &[]).outcome, Outcome::Diverge);
     let story = told(&world, &bodies, 4);
     let report = check(&story.bundle(&world).encode(), &policy(story.log.key()));
@@ -95,7 +101,11 @@ fn a_bundle_of_version_1_implies_no_body_even_where_that_takes_no_fold() {
     assert_eq!(failed(&check(&first.encode(), &trust)).0, 9);
     first.attachments = second.attachments;
     let (number, why) = failed(&check(&first.encode(), &trust));
-    assert_eq!((number, why.starts_with("the body of the receipt of device 0 is not among")), (7, true), "{why}");
+    assert_eq!(
+        (number, why.starts_with("the body of the receipt of device 0 is not among")),
+        (7, true),
+        "{why}"
+    );
 }
 
 #[test]

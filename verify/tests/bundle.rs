@@ -149,7 +149,10 @@ fn an_open_prediction_verifies_with_a_caveat() {
     assert!(text.contains("note: the prediction was made openly: receipts could have been copied"), "{text}");
     let asks = support::trust::policy(&story.log, "none", "sealed yes\n");
     let (number, why) = failed(&check(&story.bundle(&world).encode(), &asks));
-    assert_eq!((number, why.as_str()), (9, "the prediction was made openly, which the policy does not accept"));
+    assert_eq!(
+        (number, why.as_str()),
+        (9, "the prediction was made openly, which the policy does not accept")
+    );
     let (sealed, bytes) = honest(&world);
     let asks = support::trust::policy(&sealed.log, "none", "sealed yes\n");
     assert_eq!(check(&bytes, &asks).class, Class::Agreeing);
@@ -184,7 +187,8 @@ fn an_expected_answer_is_told_of_only_where_answers_were_looked_at() {
     for (bodies, said) in [(world.bodies(2), true), (bodies, false)] {
         let story = Story::whole(&world, &bodies, vec![], true);
         let report = check(&story.bundle(&world).encode(), &policy(story.log.key()));
-        let found = report.caveats.iter().any(|caveat| caveat.starts_with("the expected answer to the challenge"));
+        let found =
+            report.caveats.iter().any(|caveat| caveat.starts_with("the expected answer to the challenge"));
         assert_eq!(found, said, "{report}");
     }
 }

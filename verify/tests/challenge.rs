@@ -291,6 +291,10 @@ fn a_long_list_of_trees_is_cut_and_counted() {
         Answered { sizes, smallest: 1, first_cosigned: None, asks: false, step: Some(3) }.lines()
     };
     assert_eq!(lines(8).len(), 8);
-    assert!(lines(8)[7].starts_with("step 3 was chosen by the tree of size 8, 7 entries later than "), "{:?}", lines(8));
+    assert!(
+        lines(8)[7].starts_with("step 3 was chosen by the tree of size 8, 7 entries later than "),
+        "{:?}",
+        lines(8)
+    );
     assert_eq!((lines(10).len(), lines(10)[8].as_str()), (9, "and 2 more trees"));
 }
