@@ -12,7 +12,7 @@ use verify::report::Class;
 
 /// Longest policy that is read.
 pub const POLICY_BYTES_MAX: usize = 1 << 20;
-/// Longest bundle that is checked here. The page has it and the module has a copy, of 4 GiB at most; a longer one is for
+/// Longest bundle that is checked here. The page has it and the module a copy, of 4 GiB at most; a longer one is for
 /// `client verify`, which reads it where it lies.
 pub const BUNDLE_BYTES_MAX: usize = 256 << 20;
 

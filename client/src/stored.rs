@@ -32,8 +32,8 @@ impl StoredFile {
         Ok(StoredFile { path: path.to_owned(), file, bytes, written })
     }
 
-    /// Whether nobody has written to it since. What was concluded from it holds for what was read; who asked wants to know
-    /// of the file.
+    /// Whether nobody has written to it since. What was concluded from it holds for what was read; who asked wants to
+    /// know of the file.
     pub fn check_unchanged(&self) -> anyhow::Result<()> {
         let there = self.file.metadata().with_context(|| format!("cannot read {}", self.path.display()))?;
         match (there.len(), there.modified().ok()) == (self.bytes, self.written) {

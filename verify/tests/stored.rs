@@ -1,5 +1,5 @@
-//! A bundle that is not in memory is read as one that is; and a file that changes while it is read gives an error, never
-//! another answer.
+//! A bundle that is not in memory is read as one that is; and a file that changes while it is read gives an error,
+//! never another answer.
 
 mod support;
 

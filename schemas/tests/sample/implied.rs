@@ -1,5 +1,5 @@
-//! The sample's bundle with both receipts' bodies left out, by the words of docs/spec/bundle.md ("Implied bodies"): no code
-//! is shared with whoever reads them.
+//! The sample's bundle with both receipts' bodies left out, by the words of docs/spec/bundle.md ("Implied bodies"): no
+//! code is shared with whoever reads them.
 
 use super::objects::Sample;
 use schemas::attachment::AttachmentName;
