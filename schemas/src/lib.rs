@@ -20,6 +20,7 @@ pub mod digest;
 pub mod key;
 pub mod object;
 pub mod time;
+pub mod counted;
 
 pub mod profile;
 pub mod config;
