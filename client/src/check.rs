@@ -4,9 +4,8 @@ use crate::cli::VerifyArgs;
 use crate::folder::read_file;
 use crate::keyfile;
 use crate::output::{self, Hinted};
-use schemas::bundle::Bundle;
+use crate::stored::StoredFile;
 use schemas::key::PublicKey;
-use schemas::object::Object as _;
 use std::path::Path;
 use verify::policy::Policy;
 use verify::report::{Check, Report, State};
@@ -14,8 +13,8 @@ use verify::report::{Check, Report, State};
 /// Runs the command; its status is the report's class.
 pub fn run(args: &VerifyArgs) -> anyhow::Result<u8> {
     let policy = policy(args)?;
-    let bytes = read_file(&args.file, Bundle::BYTES_MAX as u64)?;
-    let report = verify::bundle::check_owned(bytes, &policy);
+    let file = StoredFile::open(&args.file)?;
+    let report = verify::bundle::check_stored(&file, &policy).map_err(|error| file.unread(&error))?;
     if args.json {
         output::result(&format!("{}\n", verify::json::report(&report)));
     } else {

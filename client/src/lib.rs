@@ -10,6 +10,7 @@ pub mod ledger;
 
 pub mod cli;
 pub mod output;
+pub mod progress;
 pub mod folder;
 pub mod steps;
 pub mod submit;
@@ -22,7 +23,9 @@ pub mod pinpoint;
 pub mod reconcile;
 pub mod assemble;
 pub mod account;
+pub mod stored;
 pub mod check;
+pub mod export;
 pub mod bundle;
 pub mod show;
 pub mod completeness;

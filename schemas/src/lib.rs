@@ -10,7 +10,7 @@
 //! | 2 plan | plan | [`plan`] |
 //! | 4 checksum | checksum, fold, trace, window | [`checksum`], [`fold`], [`trace`], [`window`] |
 //! | 5 predict | run, prediction, opening | [`run`], [`prediction`], [`opening`] |
-//! | 6 log | entry = signed statement; what a log holds of a run | [`statement`], [`attachment`], [`register`] |
+//! | 6 log | entry = signed statement; what a log holds of a run | [`statement`], [`attachment`], [`register`], [`cose_receipt`] |
 //! | 8 run | receipt | [`challenge`], [`receipt`] |
 //! | 9 reconcile | verdict | [`verdict`] |
 //! | 10 bundle | bundle, completeness | [`bundle`], [`completeness`] |
@@ -18,7 +18,9 @@
 pub mod cbor;
 pub mod digest;
 pub mod key;
+pub mod layout;
 pub mod object;
+pub mod source;
 pub mod time;
 pub mod counted;
 
@@ -37,6 +39,7 @@ pub mod opening;
 pub mod attachment;
 pub mod statement;
 pub mod register;
+pub mod cose_receipt;
 pub mod challenge;
 pub mod receipt;
 pub mod verdict;

@@ -1,5 +1,6 @@
 //! A report and a verdict as JSON: one text for whoever asks, the command or a page.
 
+use crate::answered::Answered;
 use crate::report::{Check, Class, Report, State};
 use crate::times::Times;
 use schemas::digest::EntryDigest;
@@ -25,8 +26,20 @@ pub fn report(report: &Report) -> Value {
         "checks": report.checks.iter().map(check).collect::<Vec<_>>(),
         "caveats": report.caveats,
         "register": report.register,
+        "challenge": report.answered.as_ref().map(answered),
         "times": report.times.as_ref().map(times),
         "verdict": report.verdict.as_ref().map(verdict),
+    })
+}
+
+/// Which checkpoints were answered.
+pub fn answered(answered: &Answered) -> Value {
+    json!({
+        "sizes": answered.sizes,
+        "smallest": answered.smallest,
+        "first_cosigned": answered.first_cosigned,
+        "step": answered.step,
+        "says": answered.lines(),
     })
 }
 

@@ -1,6 +1,5 @@
 //! When things happened, as far as witnesses' cosignatures prove it (docs/spec/bundle.md, "Times").
 
-use schemas::bundle::Bundle;
 use schemas::time::utc;
 use tlog::checkpoint::Checkpoint;
 use tlog::cosignature::Cosignature;
@@ -113,10 +112,4 @@ pub(crate) fn names(policy: &Policy, cosignatures: &[Cosignature]) -> (String, S
     }
     let list = |names: Vec<&str>| if names.is_empty() { "nobody".to_owned() } else { names.join(", ") };
     (list(there), list(missing))
-}
-
-/// The checkpoints of a bundle that may carry cosignatures, apart from those within receipts.
-pub fn notes(bundle: &Bundle) -> impl Iterator<Item = &[u8]> {
-    let covers = bundle.covers.iter().filter_map(|cover| cover.checkpoint.as_deref());
-    covers.chain([bundle.checkpoint.as_slice()])
 }
