@@ -29,7 +29,7 @@ struct Measured {
     shape: Shape,
     backend: Backend,
     threads: usize,
-    /// Multiply-adds in registers, in GFLOP/s.
+    /// Multiply-adds in registers, in GFLOP/s: the median of what was found beside the products.
     peak: f64,
     products: Vec<Product>,
     bandwidth: Bandwidth,
@@ -50,8 +50,13 @@ impl Measured {
     /// Of the peak, over the products of a step in proportion to their work.
     fn matmul_fraction(&self) -> f64 {
         let flops: f64 = self.products.iter().map(|product| product.flops).sum();
-        let seconds: f64 = self.products.iter().map(|product| product.seconds).sum();
-        flops / seconds / 1e9 / self.peak
+        let at_peak: f64 = self.products.iter().map(|product| product.flops / product.fraction).sum();
+        flops / at_peak
+    }
+
+    /// Of the peak, over the products of the fastest bare step, whatever lies between them counted.
+    fn matmul_fraction_in_step(&self, plan: &Plan) -> f64 {
+        self.profile.products_gflops(plan) / self.peak
     }
 
     /// The share of a bare step that is neither a product's nor what attention's own products take at their rate.
@@ -138,9 +143,10 @@ fn json(m: &Measured, plan: &Plan) -> String {
         .products
         .iter()
         .map(|product| {
-            let gflops = product.gflops();
+            let gflops = product.fraction * m.peak;
             serde_json::json!({
-                "name": product.name, "shape": product.shape, "gflops": gflops, "fraction_of_peak": gflops / m.peak
+                "name": product.name, "shape": product.shape,
+                "gflops": gflops, "fraction_of_peak": product.fraction
             })
         })
         .collect();
@@ -156,6 +162,7 @@ fn json(m: &Measured, plan: &Plan) -> String {
         "sequences": m.shape.sequences, "length": m.shape.length,
         "fma_peak_gflops": m.peak,
         "matmul_fraction_of_peak": m.matmul_fraction(),
+        "matmul_fraction_in_step": m.matmul_fraction_in_step(plan),
         "step_seconds": median(&m.steps.bare),
         "step_seconds_recorded": median(&m.steps.recorded),
         "torch_version": m.steps.torch_version,
@@ -180,19 +187,19 @@ fn text(m: &Measured, plan: &Plan) -> String {
     line("backend", format!("{} on {} threads", m.backend, m.threads));
     line("multiply-add peak", format!("{:.0} GFLOP/s in registers", m.peak));
     for product in &m.products {
-        let fraction = product.gflops() / m.peak;
         let shape = product.shape.map(|n| n.to_string()).join(" x ");
         line(
             &format!("  {}", product.name),
             format!(
                 "{shape:<20} {:>6.0} GFLOP/s  {:>4.0} %  {}",
-                product.gflops(),
-                100.0 * fraction,
-                bar(fraction)
+                product.fraction * m.peak,
+                100.0 * product.fraction,
+                bar(product.fraction)
             ),
         );
     }
-    line("products together", format!("{:.0} % of the peak", 100.0 * m.matmul_fraction()));
+    let [alone, in_step] = [m.matmul_fraction(), m.matmul_fraction_in_step(plan)].map(|part| 100.0 * part);
+    line("products together", format!("{alone:.1} % of the peak, {in_step:.1} % in a step"));
     line("checksums", format!("{:.1} GB/s", m.bandwidth.checksum));
     line("folds", format!("{:.1} GB/s", m.bandwidth.fold));
     line("step", format!("{:.3} s, {:.3} s recorded", median(&m.steps.bare), median(&m.steps.recorded)));

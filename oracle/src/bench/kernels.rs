@@ -1,16 +1,21 @@
 //! Rates of single kernels: products against the peak, checksums and folds against the clock.
 
+use super::median;
 use super::workload::Shape;
 use schemas::fold::FoldKey;
 use std::time::Instant;
+use step::buffer::Flat;
 use step::checksum::{FoldTables, checksum_f32};
 use step::dispatch::Backend;
 use step::kernels::{fma_peak, matmul};
 use step::reference::matmul::View;
 
-/// Times each product is tried; the best counts, since a disturbance only slows.
+/// Times that checksums and folds are tried; the best counts, since a disturbance only slows.
 const TRIES: usize = 5;
-/// Words of the tensor that checksums and folds are timed on: far more than the caches hold.
+/// Times that each row of products is tried, each beside the peak of that moment; the median of the ratios counts.
+const TURNS: usize = 7;
+/// Words of the tensor that checksums and folds are timed on, and of all tensors of a row of products if one product has
+/// not more: far more than the caches hold.
 const WORDS: usize = 64 << 20;
 
 /// One matrix product of a step.
@@ -21,15 +26,8 @@ pub struct Product {
     pub shape: [usize; 3],
     /// Of all the step's products of this shape.
     pub flops: f64,
-    /// For `flops`.
-    pub seconds: f64,
-}
-
-impl Product {
-    /// GFLOP/s.
-    pub fn gflops(&self) -> f64 {
-        self.flops / self.seconds / 1e9
-    }
+    /// Of the peak, in the median turn.
+    pub fraction: f64,
 }
 
 /// GB/s.
@@ -48,13 +46,25 @@ enum Form {
     LeftTransposed,
 }
 
-/// Most bytes that are held here at one time: the factors and the product of the largest one, or the tensor that is
-/// checksummed and folded.
+/// Most bytes that are held here at one time: the factors and the products that are timed in a row, or the tensor that
+/// is checksummed and folded.
 pub fn bytes_held(shape: &Shape) -> u64 {
-    let products = wanted(shape).into_iter().map(|(_, [rows, columns, inner], ..)| {
-        rows as u64 * inner as u64 + inner as u64 * columns as u64 + rows as u64 * columns as u64
-    });
-    4 * products.max().unwrap_or(0).max(WORDS as u64)
+    let [factors, outputs] = words_held(shape);
+    4 * (factors + outputs).max(WORDS) as u64
+}
+
+/// Words of the factors and of the products of the largest row of products.
+fn words_held(shape: &Shape) -> [usize; 2] {
+    wanted(shape).into_iter().fold([0, 0], |[factors, outputs], (_, [rows, columns, inner], _, times)| {
+        let in_a_row = in_a_row([rows, columns, inner], times);
+        [factors.max(in_a_row * inner * (rows + columns)), outputs.max(in_a_row * rows * columns)]
+    })
+}
+
+/// How many products of a shape are timed one after the other, each of tensors of its own as in a step: all that a step
+/// has, or as many as there is room for.
+fn in_a_row([rows, columns, inner]: [usize; 3], times: f64) -> usize {
+    (WORDS / (rows * inner + inner * columns + rows * columns)).clamp(1, times as usize)
 }
 
 /// Every product of a step of `shape`: name; rows, columns, inner; how its factors lie; how many there are of it.
@@ -74,40 +84,54 @@ fn wanted(shape: &Shape) -> Vec<(String, [usize; 3], Form, f64)> {
     wanted
 }
 
-/// The peak, and every product of a step of `shape`, taken in turns.
+/// The peak, and every product of a step of `shape`, taken in turns: a clock's rate wanders by some hundredths in a
+/// second, and what disturbs a turn disturbs both.
+///
+/// Tensors lie on pages like a step's, and as in a step a product meets factors and outputs that no cache holds. Before
+/// each row of products one more is not counted: the threads that measure the peak are others, and the pool's, which a
+/// step keeps awake, fell asleep.
 pub fn products(backend: Backend, threads: usize, shape: &Shape) -> (f64, Vec<Product>) {
     let clock = Instant::now();
-    let measure = || fma_peak(backend, threads, || clock.elapsed().as_secs_f64());
-    let mut peak = measure();
-    let mut products = Vec::new();
+    let [mut factors, mut outputs] = words_held(shape).map(Flat::zeros);
+    paint(&mut factors);
+    paint(&mut outputs);
+    let (mut peaks, mut products) = (Vec::new(), Vec::new());
     for (name, [rows, columns, inner], form, times) in wanted(shape) {
-        let a = painted(rows * inner);
-        let b = painted(inner * columns);
-        let mut out = vec![0.0_f32; rows * columns];
-        let left = match form {
-            Form::LeftTransposed => View::transposed(&a, rows),
-            _ => View::rows(&a, inner),
+        let in_a_row = in_a_row([rows, columns, inner], times);
+        let mut one = |index: usize| {
+            let (a, b) = factors.split_at(in_a_row * rows * inner);
+            let (a, b) = (&a[index * rows * inner..], &b[index * inner * columns..]);
+            let left = match form {
+                Form::LeftTransposed => View::transposed(&a[..rows * inner], rows),
+                _ => View::rows(&a[..rows * inner], inner),
+            };
+            let right = match form {
+                Form::RightTransposed => View::transposed(&b[..inner * columns], inner),
+                _ => View::rows(&b[..inner * columns], columns),
+            };
+            let out = &mut outputs[index * rows * columns..][..rows * columns];
+            matmul(backend, left, right, inner, columns, out);
         };
-        let right = match form {
-            Form::RightTransposed => View::transposed(&b, inner),
-            _ => View::rows(&b, columns),
-        };
-        let mut best = f64::INFINITY;
-        for _ in 0..TRIES {
-            peak = peak.max(measure());
+        let flops = 2.0 * (rows * columns * inner) as f64;
+        let mut turn = |_| {
+            let peak = fma_peak(backend, threads, || clock.elapsed().as_secs_f64());
+            one(in_a_row - 1);
             let start = Instant::now();
-            matmul(backend, left, right, inner, columns, &mut out);
-            best = best.min(start.elapsed().as_secs_f64());
-        }
-        let flops = 2.0 * (rows * columns * inner) as f64 * times;
-        products.push(Product { name, shape: [rows, columns, inner], flops, seconds: best * times });
+            (0..in_a_row).for_each(&mut one);
+            let rate = flops * in_a_row as f64 / start.elapsed().as_secs_f64() / 1e9;
+            peaks.push(peak);
+            rate / peak
+        };
+        let fraction = median(&(0..TURNS).map(&mut turn).collect::<Vec<_>>());
+        products.push(Product { name, shape: [rows, columns, inner], flops: flops * times, fraction });
     }
-    (peak, products)
+    (median(&peaks), products)
 }
 
 /// Checksums and folds of a tensor that no cache holds.
 pub fn bandwidth(backend: Backend) -> Bandwidth {
-    let words = painted(WORDS);
+    let mut words = Flat::zeros(WORDS);
+    paint(&mut words);
     let tables = FoldTables::new(backend, FoldKey([1; 32]), WORDS);
     let gigabytes = 4.0 * WORDS as f64 / 1e9;
     let best = |work: &dyn Fn()| {
@@ -128,6 +152,7 @@ pub fn bandwidth(backend: Backend) -> Bandwidth {
 }
 
 /// Ordinary numbers, no two neighbours the same.
-fn painted(count: usize) -> Vec<f32> {
-    (0..count).map(|i| ((i * 2_654_435_761) & 0xffff) as f32 / 65_536.0 - 0.5).collect()
+fn paint(words: &mut [f32]) {
+    let value = |i: usize| ((i * 2_654_435_761) & 0xffff) as f32 / 65_536.0 - 0.5;
+    words.iter_mut().enumerate().for_each(|(i, word)| *word = value(i));
 }

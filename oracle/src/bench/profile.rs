@@ -55,14 +55,24 @@ impl Profile {
         shares
     }
 
+    /// GFLOP/s of the products, each with all that goes before its output was there.
+    pub fn products_gflops(&self, plan: &Plan) -> f64 {
+        let products = plan.operations.iter().filter(|operation| is_product(operation.kind.name()));
+        let flops: u64 = products.map(|operation| 2 * macs(plan, operation)).sum();
+        flops as f64 / self.products() / 1e9
+    }
+
+    /// Seconds of the products.
+    fn products(&self) -> f64 {
+        self.kinds.iter().filter(|(kind, _)| is_product(kind)).map(|(_, seconds)| seconds).sum()
+    }
+
     /// The share outside matrix products, when attention's own products run at `rate` FLOP/s.
     pub fn outside(&self, plan: &Plan, rate: f64) -> f64 {
-        let products: f64 =
-            self.kinds.iter().filter(|(kind, _)| is_product(kind)).map(|(_, seconds)| seconds).sum();
         let in_attention =
             plan.operations.iter().filter(|operation| operation.kind.name().contains("attention"));
         let attention: u64 = in_attention.map(|operation| 2 * macs(plan, operation)).sum();
-        1.0 - (products + attention as f64 / rate) / self.seconds
+        1.0 - (self.products() + attention as f64 / rate) / self.seconds
     }
 }
 

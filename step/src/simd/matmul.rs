@@ -7,10 +7,11 @@
 //! away; k is never padded.
 //!
 //! From the outside in: blocks of columns, of k, of rows; in each, panels of the right factor's columns; in each,
-//! strips of the left factor's rows, a tile each. Panels are packed when the first block of rows comes to them, and
-//! while one is at work, the caches are asked for what the next one is packed from.
+//! strips of the left factor's rows, a tile each. Panels are packed for the first block of rows: while one is at work,
+//! the next one is packed beside its tiles if its columns lie side by side; if not, the caches are asked for what it is
+//! packed from. Strips are as even as whole rows allow, since a tile of few rows waits for its own chains.
 
-use super::pack::{Packed, lines_of, pack, pack_pairs, pack_strips, strip_size};
+use super::pack::{Packed, lines_of, pack, pack_pair, pack_strips, strip_size};
 use super::tile::{Ahead, TILE, Target};
 use super::vector::Vector;
 use crate::reference::matmul::View;
@@ -57,9 +58,11 @@ impl Cut {
         Cut { rows, inner, strips, panels, steps, row_blocks, column_blocks, k_blocks }
     }
 
-    fn rows<V: Vector>(&self, block: usize) -> Range<usize> {
+    /// The rows of a block, and how many strips they make.
+    fn rows(&self, block: usize) -> (Range<usize>, usize) {
         let strips = share(self.strips, self.row_blocks, block);
-        strips.start * V::TILE_ROWS..self.rows.min(strips.end * V::TILE_ROWS)
+        let [first, last] = [strips.start, strips.end - 1].map(|strip| share(self.rows, self.strips, strip));
+        (first.start..last.end, strips.len())
     }
 
     fn k<V: Vector>(&self, block: usize) -> Range<usize> {
@@ -89,6 +92,8 @@ struct Stretch<'a> {
 /// A block of rows in a stretch.
 struct Block {
     rows: Range<usize>,
+    /// Strips that the rows are cut into, each its `share`.
+    strips: usize,
     /// The first one, which packs the panels.
     first: bool,
     /// The last one, which the next stretch follows.
@@ -127,32 +132,48 @@ pub fn matmul<V: Vector>(a: View, b: View, inner: usize, bias: Option<&[f32]>, o
 impl Stretch<'_> {
     #[inline(always)]
     fn all_rows<V: Vector>(&self, cut: &Cut, [left, right]: &mut [Packed; 2], out: &mut [&mut [f32]]) {
-        // Without a second block of rows there is no use for a panel once the next one is packed.
-        let kept = if cut.row_blocks > 1 { self.panels.len() } else { 1 };
+        // Without a second block of rows there is no use for a panel once the next one is at work.
+        let kept = if cut.row_blocks > 1 { self.panels.len().max(2) } else { 2 };
         let right = right.sized(kept * 2 * V::LANES * self.k.len());
         for at in 0..cut.row_blocks {
-            let block = Block { rows: cut.rows::<V>(at), first: at == 0, last: at + 1 == cut.row_blocks };
-            let left = left.sized(block.rows.len().div_ceil(V::TILE_ROWS) * strip_size::<V>(self.k.len()));
+            let (rows, strips) = cut.rows(at);
+            let block = Block { rows, strips, first: at == 0, last: at + 1 == cut.row_blocks };
+            let left = left.sized(block.strips * strip_size::<V>(self.k.len()));
             let from = self.a.from(block.rows.start, self.k.start);
-            pack_strips::<V>(from, block.rows.len(), self.k.len(), left);
-            self.block::<V>(&block, left, right, out);
+            pack_strips::<V>(from, block.rows.len(), block.strips, self.k.len(), left);
+            self.block::<V>(&block, left, right, kept, out);
         }
     }
 
-    /// The outputs of a block; `right` is room for what is packed of the panels.
+    /// The outputs of a block; `right` is room for `kept` packed panels, at least the one at work and the next.
     #[inline(always)]
-    fn block<V: Vector>(&self, block: &Block, left: &[f32], right: &mut [f32], out: &mut [&mut [f32]]) {
+    fn block<V: Vector>(
+        &self,
+        block: &Block,
+        left: &[f32],
+        right: &mut [f32],
+        kept: usize,
+        out: &mut [&mut [f32]],
+    ) {
         let (size, mut edge) = (2 * V::LANES * self.k.len(), [0.0; TILE]);
+        let place = |panel: usize| {
+            let at = (panel - self.panels.start) % kept * size;
+            at..at + size
+        };
+        let mut packed = !block.first || self.k.is_empty();
         for panel in self.panels.clone() {
+            let places = [place(panel), place(panel + 1)];
+            let [right, room] = right.get_disjoint_mut(places).expect("matmul: room for two panels");
             let column = panel * 2 * V::LANES;
-            let width = (out[0].len() - column).min(2 * V::LANES);
-            let at = (panel - self.panels.start) * size % right.len().max(1);
-            let right = &mut right[at..at + size];
-            if block.first && !self.k.is_empty() {
-                self.pack_panel::<V>(column, width, right);
+            if !packed {
+                self.pack_panel::<V>(column, (out[0].len() - column).min(2 * V::LANES), right);
             }
             let next = self.next::<V>(block, panel);
-            self.panel::<V>(block, column, [left, right], next, out, &mut edge);
+            let more = block.first && panel + 1 < self.panels.end && !self.k.is_empty();
+            let beside = more && self.b.column_stride == 1 && out[0].len() - column >= 4 * V::LANES;
+            packed = beside || !block.first || self.k.is_empty();
+            let room = if beside { room } else { &mut [] };
+            self.panel::<V>(block, column, [left, right], next, room, out, &mut edge);
         }
     }
 
@@ -165,7 +186,8 @@ impl Stretch<'_> {
         if block.first { self.b.from(self.k.start, (panel + 1) * 2 * V::LANES) } else { NOTHING }
     }
 
-    /// The outputs of a block in one panel of columns; `left` and `right` are packed.
+    /// The outputs of a block in one panel of columns; `left` and `right` are packed, and `next` is packed into `room`
+    /// if there is any.
     #[inline(always)]
     fn panel<V: Vector>(
         &self,
@@ -173,18 +195,25 @@ impl Stretch<'_> {
         column: usize,
         [left, right]: [&[f32]; 2],
         next: View,
+        room: &mut [f32],
         out: &mut [&mut [f32]],
         edge: &mut [f32],
     ) {
-        let (depth, end) = (self.k.len(), block.rows.end);
-        let (strips, lines) = (block.rows.len().div_ceil(V::TILE_ROWS), lines_of::<V>(next, depth));
-        for strip in 0..strips {
-            let first = block.rows.start + strip * V::TILE_ROWS;
-            let last = end.min(first + V::TILE_ROWS);
-            let left = &left[strip * strip_size::<V>(depth)..][..(last - first) * depth];
-            let lines = share(lines, strips, strip);
-            let ahead = Ahead { right: next, lines, rows: last..end.min(last + V::TILE_ROWS), column };
-            let target = Target { rows: first..last, column, first: self.first, bias: self.bias };
+        let depth = self.k.len();
+        let parts = if room.is_empty() { lines_of::<V>(next, depth) } else { depth };
+        let rows = |strip: usize| {
+            let rows = share(block.rows.len(), block.strips, strip);
+            block.rows.start + rows.start..block.rows.start + rows.end
+        };
+        for strip in 0..block.strips {
+            let here = rows(strip);
+            let left = &left[strip * strip_size::<V>(depth)..][..here.len() * depth];
+            // After the last strip comes the first one of the next panel.
+            let last = strip + 1 == block.strips;
+            let (then, at) = if last { (rows(0), column + 2 * V::LANES) } else { (rows(strip + 1), column) };
+            let part = share(parts, block.strips, strip);
+            let ahead = Ahead { right: next, packed: room, part, rows: then, column: at };
+            let target = Target { rows: here, column, first: self.first, bias: self.bias };
             if out[0].len() - column > V::LANES {
                 target.any_tile::<V, 2>(left, right, ahead, out, edge);
             } else {
@@ -198,7 +227,8 @@ impl Stretch<'_> {
     fn pack_panel<V: Vector>(&self, column: usize, width: usize, to: &mut [f32]) {
         let depth = self.k.len();
         if self.b.column_stride == 1 && width == 2 * V::LANES {
-            return pack_pairs::<V>(self.b.from(self.k.start, column), depth, to);
+            let from = self.b.from(self.k.start, column);
+            return (0..depth).for_each(|k| pack_pair::<V>(from, k, to));
         }
         let stride = width.next_multiple_of(V::LANES);
         for half in (0..width).step_by(V::LANES) {

@@ -2,8 +2,10 @@
 //!
 //! A line is a row of the left factor or a column of the right one. Nothing is computed here.
 
+use super::matmul::share;
 use super::vector::Vector;
 use crate::reference::matmul::View;
+use std::ops::Range;
 
 /// Words of a cache line.
 const LINE: usize = 16;
@@ -11,6 +13,8 @@ const LINE: usize = 16;
 const GROUP: usize = 60;
 /// k that these are asked for ahead.
 const AHEAD: usize = 8;
+/// The same of rows of the right factor, which are packed by pairs of registers.
+const PAIRS_AHEAD: usize = 8;
 
 /// Words at an address that registers like: a multiple of 64 bytes.
 pub struct Packed(Vec<f32>);
@@ -69,15 +73,22 @@ pub fn pack<V: Vector>(from: View, lines: usize, depth: usize, to: &mut [f32], s
 
 /// to[k * 2 * LANES + l] = the word l of row k of `from`, whose columns lie side by side, for l < 2 * LANES.
 ///
-/// Both registers of a row at once: rows lie in pages of their own, and a page is looked up once.
+/// Both registers of a row at once: rows lie in pages of their own, and a page is looked up once. The caches are asked
+/// for a later row; after the last one, for the first ones of the columns that follow.
 #[inline(always)]
-pub fn pack_pairs<V: Vector>(from: View, depth: usize, to: &mut [f32]) {
-    for (k, to) in to.chunks_exact_mut(2 * V::LANES).take(depth).enumerate() {
-        let row = &from.words[k * from.row_stride..][..2 * V::LANES];
-        let pair = [V::load(row), V::load(&row[V::LANES..])];
-        pair[0].store(to);
-        pair[1].store(&mut to[V::LANES..]);
+pub fn pack_pair<V: Vector>(from: View, k: usize, to: &mut [f32]) {
+    let depth = to.len() / (2 * V::LANES);
+    let mut later = (k + PAIRS_AHEAD) * from.row_stride + V::LANES - 1;
+    if k + PAIRS_AHEAD >= depth {
+        later -= depth * from.row_stride;
+        later += 2 * V::LANES;
     }
+    V::prefetch(from.words.get(later));
+    V::prefetch(from.words.get(later + V::LANES));
+    let (row, to) = (&from.words[k * from.row_stride..][..2 * V::LANES], &mut to[k * 2 * V::LANES..]);
+    let pair = [V::load(row), V::load(&row[V::LANES..])];
+    pair[0].store(to);
+    pair[1].store(&mut to[V::LANES..]);
 }
 
 /// Words of a packed strip of rows: what is left of the last register has room after it.
@@ -85,35 +96,53 @@ pub fn strip_size<V: Vector>(depth: usize) -> usize {
     V::TILE_ROWS * depth + V::LANES
 }
 
-/// Strips of `TILE_ROWS` rows each, the last of what is left of `rows`; each as `pack` does.
+/// `strips` strips of rows, each its `share` of `rows`; each as `pack` does.
 #[inline(always)]
-pub fn pack_strips<V: Vector>(from: View, rows: usize, depth: usize, to: &mut [f32]) {
+pub fn pack_strips<V: Vector>(from: View, rows: usize, strips: usize, depth: usize, to: &mut [f32]) {
     let size = strip_size::<V>(depth);
-    let side_by_side = if from.row_stride == 1 { rows / V::TILE_ROWS } else { 0 };
-    let group = GROUP / V::TILE_ROWS;
-    for (first, to) in (0..side_by_side).step_by(group).zip(to.chunks_mut(group * size)) {
-        let from = from.from(first * V::TILE_ROWS, 0);
-        pack_group::<V>(from, group.min(side_by_side - first), depth, to);
+    if from.row_stride != 1 {
+        for (strip, to) in to.chunks_exact_mut(size).enumerate() {
+            let lines = share(rows, strips, strip);
+            pack::<V>(from.from(lines.start, 0), lines.len(), depth, to, lines.len());
+        }
+        return;
     }
-    for (strip, to) in to.chunks_exact_mut(size).enumerate().skip(side_by_side) {
-        let first = strip * V::TILE_ROWS;
-        let lines = V::TILE_ROWS.min(rows - first);
-        pack::<V>(from.from(first, 0), lines, depth, to, lines);
+    let group = GROUP / V::TILE_ROWS;
+    for (first, to) in (0..strips).step_by(group).zip(to.chunks_mut(group * size)) {
+        pack_group::<V>(from, rows, strips, first..strips.min(first + group), depth, to);
     }
 }
 
-/// Some whole strips of rows that lie side by side.
+/// Some strips of rows that lie side by side.
 #[inline(always)]
-fn pack_group<V: Vector>(from: View, strips: usize, depth: usize, to: &mut [f32]) {
+fn pack_group<V: Vector>(
+    from: View,
+    rows: usize,
+    strips: usize,
+    group: Range<usize>,
+    depth: usize,
+    to: &mut [f32],
+) {
     let size = strip_size::<V>(depth);
+    // Where each strip starts in a row, where in `to`, and how many words it has.
+    let mut places = [[0; 3]; GROUP];
+    for (index, strip) in group.clone().enumerate() {
+        let lines = share(rows, strips, strip);
+        places[index] = [lines.start, index * size, lines.len()];
+    }
+    let places = &mut places[..group.len()];
+    let (first, end) = (share(rows, strips, group.start).start, share(rows, strips, group.end - 1).end);
     for k in 0..depth {
-        let at = k * from.column_stride;
-        for strip in 0..strips {
-            let first = at + strip * V::TILE_ROWS;
-            V::prefetch(from.words.get(first + AHEAD * from.column_stride + V::TILE_ROWS - 1));
-            let words = &from.words[first..];
+        let row = &from.words[k * from.column_stride..];
+        let later = (k + AHEAD) * from.column_stride;
+        for word in (later + first..later + end).step_by(LINE) {
+            V::prefetch(from.words.get(word));
+        }
+        for [from, at, lines] in places.iter_mut() {
+            let words = &row[*from..];
             let value = if words.len() < V::LANES { V::load_part(words) } else { V::load(words) };
-            value.store(&mut to[strip * size + k * V::TILE_ROWS..]);
+            value.store(&mut to[*at..]);
+            *at += *lines;
         }
     }
 }

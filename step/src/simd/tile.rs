@@ -2,7 +2,7 @@
 //!
 //! Accumulators are outputs, a lane each. Where rows end within a register, a tile beside the matrix takes their place.
 
-use super::pack::line_at;
+use super::pack::{line_at, pack_pair};
 use super::vector::Vector;
 use crate::reference::matmul::View;
 use std::ops::Range;
@@ -12,12 +12,15 @@ const ROUND: usize = 16;
 /// Outputs of the largest tile of any instruction set.
 pub const TILE: usize = 14 * 32;
 
-/// What to ask the caches for during a tile: the outputs of the next one, and lines that the next panel is packed from.
+/// What is done beside a tile, a little in each round: the next panel is packed, or the caches are asked for what it is
+/// packed from; and they are asked for the next tile's outputs.
 pub struct Ahead<'a> {
     /// What the next panel is packed from, or no words.
     pub right: View<'a>,
-    /// The lines of it that are this tile's to ask for (`pack::line_at`).
-    pub lines: Range<usize>,
+    /// Where it is packed to, if this is to be done here; or no words.
+    pub packed: &'a mut [f32],
+    /// This tile's part of it: k to be packed, or lines to be asked for (`pack::line_at`).
+    pub part: Range<usize>,
     /// The next tile's rows.
     pub rows: Range<usize>,
     /// The next tile's first column.
@@ -25,15 +28,15 @@ pub struct Ahead<'a> {
 }
 
 impl Ahead<'_> {
-    /// Rows and lines of a round, where `depth` k are still to come: all is asked for by then.
+    /// How much of rows and of the part a round takes, where `depth` k are still to come: all is done by then.
     #[inline(always)]
     fn round(&self, depth: usize) -> [usize; 2] {
         let rounds = depth.div_ceil(ROUND).max(1);
-        [self.rows.len().div_ceil(rounds), self.lines.len().div_ceil(rounds)]
+        [self.rows.len().div_ceil(rounds), self.part.len().div_ceil(rounds)]
     }
 
     #[inline(always)]
-    fn request<V: Vector>(&mut self, [rows, lines]: [usize; 2], out: &[&mut [f32]]) {
+    fn work<V: Vector>(&mut self, [rows, part]: [usize; 2], out: &[&mut [f32]]) {
         let rows = self.rows.start..self.rows.end.min(self.rows.start + rows);
         self.rows.start = rows.end;
         for row in rows {
@@ -41,10 +44,16 @@ impl Ahead<'_> {
             V::prefetch(row.get(self.column + V::LANES - 1));
             V::prefetch(row.get(self.column + 2 * V::LANES - 1));
         }
-        let lines = self.lines.start..self.lines.end.min(self.lines.start + lines);
-        self.lines.start = lines.end;
-        for line in lines {
-            V::prefetch(self.right.words.get(line_at::<V>(self.right, line)));
+        let part = self.part.start..self.part.end.min(self.part.start + part);
+        self.part.start = part.end;
+        if self.packed.is_empty() {
+            for line in part {
+                V::prefetch(self.right.words.get(line_at::<V>(self.right, line)));
+            }
+        } else {
+            for k in part {
+                pack_pair::<V>(self.right, k, self.packed);
+            }
         }
     }
 }
@@ -157,7 +166,7 @@ fn chains<V: Vector, const R: usize, const W: usize>(
     let round = ahead.round(depth);
     let mut first = 0;
     while first < depth {
-        ahead.request::<V>(round, out);
+        ahead.work::<V>(round, out);
         let last = depth.min(first + ROUND);
         let (left, right) = (&left[first * R..last * R], &right[first * width..last * width]);
         for (a, b) in left.as_chunks::<R>().0.iter().zip(right.chunks_exact(width)) {
