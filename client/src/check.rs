@@ -1,4 +1,4 @@
-//! `client verify`: a bundle, checked offline.
+//! `client verify`: a bundle or an opened step, checked offline.
 
 use crate::cli::VerifyArgs;
 use crate::folder::read_file;
@@ -15,6 +15,9 @@ use verify::report::{Check, Report, State};
 pub fn run(args: &VerifyArgs) -> anyhow::Result<u8> {
     let policy = policy(args)?;
     let bytes = read_file(&args.file, Bundle::BYTES_MAX as u64)?;
+    if verify::opened::begins(&bytes) {
+        return Ok(opened(&bytes, &policy, args.json));
+    }
     let report = verify::bundle::check_owned(bytes, &policy);
     if args.json {
         output::result(&format!("{}\n", verify::json::report(&report)));
@@ -25,6 +28,24 @@ pub fn run(args: &VerifyArgs) -> anyhow::Result<u8> {
         output::hint(hint);
     }
     Ok(report.class as u8)
+}
+
+/// The same for an opened step.
+fn opened(bytes: &[u8], policy: &Policy, json: bool) -> u8 {
+    let report = verify::opened::check(bytes, policy);
+    if json {
+        output::result(&format!("{}\n", verify::json::opened(&report)));
+    } else {
+        output::result(&output::printable(&report.to_string()));
+    }
+    match report.failure() {
+        Some(Check { number: 1, .. }) => {
+            output::hint("cut short? `client open --prediction DIR --step N` writes opened steps")
+        }
+        Some(Check { number: 4, .. }) => output::hint("another predictor's key, or another's step"),
+        _ => {}
+    }
+    report.class as u8
 }
 
 fn policy(args: &VerifyArgs) -> anyhow::Result<Policy> {

@@ -13,7 +13,7 @@
 //! | 6 log | entry = signed statement; what a log holds of a run | [`statement`], [`attachment`], [`register`] |
 //! | 8 run | receipt | [`challenge`], [`receipt`] |
 //! | 9 reconcile | verdict | [`verdict`] |
-//! | 10 bundle | bundle, completeness | [`bundle`], [`completeness`] |
+//! | 10 bundle | bundle, completeness, opened step | [`bundle`], [`completeness`], [`opened`] |
 
 pub mod cbor;
 pub mod digest;
@@ -40,3 +40,4 @@ pub mod receipt;
 pub mod verdict;
 pub mod bundle;
 pub mod completeness;
+pub mod opened;

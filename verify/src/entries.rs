@@ -64,7 +64,7 @@ pub(crate) fn check_inclusions(bundle: &Bundle, head: TreeHead) -> Result<(), En
     Ok(())
 }
 
-fn leaf(entry: &ProvenEntry) -> Leaf {
+pub(crate) fn leaf(entry: &ProvenEntry) -> Leaf {
     Leaf { index: LeafIndex(entry.index), hash: leaf_hash(&entry.bytes) }
 }
 

@@ -14,6 +14,7 @@
 //! | 10 bundle | which receipt bodies follow from the prediction? | [`implied`] |
 //! | 10 bundle | when was it? | [`times`] |
 //! | 10 bundle | is there no second prediction? | [`completeness`] |
+//! | 10 bundle | is this one step the sealed one? | [`opened`] |
 
 pub mod window;
 pub mod prediction;
@@ -36,4 +37,5 @@ pub mod implied;
 pub mod bundle;
 pub mod report;
 pub mod completeness;
+pub mod opened;
 pub mod json;
