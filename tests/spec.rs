@@ -213,3 +213,18 @@ fn the_fixtures_bundle_verifies() {
     let report = verify::bundle::check(&fixture("bundle/agree.cbor"), &policy);
     assert_eq!(report.class, Class::Agreeing, "{report}");
 }
+
+/// docs/spec/opened.md: step 1 of the fixtures' prediction is the one sealed, and the number that the page works out.
+#[test]
+fn the_fixtures_opened_step_verifies() {
+    let predictor =
+        schemas::statement::Statement::open(&fixture("statement/prediction.cbor")).unwrap().signer;
+    let policy =
+        verify::policy::Policy::parse(&text("checkpoint/log.vkey"), &[&predictor.to_string()], &[], &[])
+            .unwrap();
+    let report = verify::opened::check(&fixture("opened/step.cbor"), &policy);
+    assert_eq!(report.class, Class::Agreeing, "{report}");
+    let loss = report.opened.unwrap().record.losses[0];
+    let page = include_str!("../docs/spec/opened.md");
+    assert!(page.contains(&format!("The mean loss of leaf 0 is `0x{loss:08x}`, {}.", f32::from_bits(loss))));
+}

@@ -2,6 +2,7 @@
 
 use crate::atomic::{self, WriteError};
 use crate::cli::ChallengeArgs;
+use crate::deadline;
 use crate::folder::{Entries, read_entries, read_file};
 use crate::ledger::{Ledger, Logged, SignedHead};
 use crate::output::{self, Hinted};
@@ -28,6 +29,11 @@ pub fn run(args: &ChallengeArgs) -> anyhow::Result<u8> {
         index,
         signed.head.size
     ));
+    if entries.prediction.open.is_none() {
+        // Whether it has been opened meanwhile is for `client status` to say.
+        let told = deadline::tell(entries.prediction.reveal_by, deadline::now_unix_s());
+        output::note(&format!("unless the prediction has been opened: {told} (this machine's clock)"));
+    }
     Ok(output::YES)
 }
 
