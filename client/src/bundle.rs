@@ -2,10 +2,11 @@
 
 use crate::atomic;
 use crate::cli::BundleArgs;
-use crate::folder::read_file;
-use crate::output::{self, Hinted};
+use crate::output;
+use crate::stored::StoredFile;
 use anyhow::Context as _;
-use schemas::bundle::{Bundle, ProvenEntry};
+use schemas::bundle::ProvenEntry;
+use schemas::bundle::stored::StoredBundle;
 use schemas::object::Object as _;
 use schemas::statement::{Payload, Statement};
 use std::fmt::Write as _;
@@ -18,9 +19,8 @@ use tlog::tree::LeafIndex;
 
 /// Runs the command.
 pub fn run(args: &BundleArgs) -> anyhow::Result<u8> {
-    let bytes = read_file(&args.file, Bundle::BYTES_MAX as u64)?;
-    let bundle = Bundle::decode(&bytes)
-        .map_err(|error| Hinted::new(format!("{}: {error}", args.file.display()), output::NO_BUNDLE))?;
+    let file = StoredFile::open(&args.file)?;
+    let bundle = file.bundle()?;
     if let Some(folder) = &args.export {
         export(&bundle, folder)?;
     }
@@ -31,7 +31,7 @@ pub fn run(args: &BundleArgs) -> anyhow::Result<u8> {
 }
 
 /// Writes each entry and its proof into a new folder.
-fn export(bundle: &Bundle, folder: &Path) -> anyhow::Result<()> {
+fn export(bundle: &StoredBundle, folder: &Path) -> anyhow::Result<()> {
     let checkpoint =
         String::from_utf8(bundle.checkpoint.clone()).context("the bundle's checkpoint is no text")?;
     std::fs::create_dir(folder).with_context(|| format!("cannot make the folder {}", folder.display()))?;
@@ -71,7 +71,7 @@ fn export(bundle: &Bundle, folder: &Path) -> anyhow::Result<()> {
 }
 
 /// The argument, for whoever has never seen one.
-pub fn explain(bundle: &Bundle) -> String {
+pub fn explain(bundle: &StoredBundle) -> String {
     let mut text = String::from(
         "This explains what the bundle says. Nothing was verified: `client verify` does that, and only with keys\n\
          that you have from somewhere else is its answer worth anything.\n",
@@ -120,13 +120,13 @@ pub fn explain(bundle: &Bundle) -> String {
             "nothing: there may be other predictions of these steps by the same predictor.",
         ),
     }
-    let attached: usize = bundle.attachments.iter().map(Vec::len).sum();
+    let attached: u64 = bundle.attachments.iter().map(|attachment| attachment.name.bytes).sum();
     part(
         "plan and attachments",
         format!(
             "the plan ({} bytes), and {} attachments ({attached} bytes): the opened prediction, what each device \
              recorded, and evidence if there is any",
-            bundle.plan.len(),
+            bundle.plan_bytes(),
             bundle.attachments.len()
         ),
         "that the verdict can be reached again from the start, by you: nothing of it has to be believed.",

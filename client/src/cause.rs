@@ -3,6 +3,7 @@
 
 use crate::output;
 use crate::replay::Replay;
+use schemas::digest::TraceRoot;
 use schemas::receipt::DeviceRecord;
 use schemas::record::Outcome;
 use schemas::trace::Trace;
@@ -71,12 +72,11 @@ fn leaf(
         return Ok(None);
     };
     let first = finding.rank * record.traces.len() as u64;
-    let Some(expected) = predicted.traces.get(leaf as usize).and_then(|root| evidence.trace(*root)) else {
-        return Ok(None);
-    };
+    let trace = |root: &TraceRoot| evidence.trace(*root, record.step, leaf);
+    let Some(expected) = predicted.traces.get(leaf as usize).and_then(trace) else { return Ok(None) };
     let own = leaf.checked_sub(first).and_then(|own| record.traces.get(own as usize));
-    let Some(found) = own.and_then(|root| evidence.trace(*root)) else { return Ok(None) };
-    let difference = first_difference(case.plan, case.plan_digest, expected, found);
+    let Some(found) = own.and_then(trace) else { return Ok(None) };
+    let difference = first_difference(case.plan, case.plan_digest, &expected, &found);
     let Some((tap, folds)) = difference.and_then(|one| Some((one.tap, one.folds?))) else { return Ok(None) };
     configurations(record.step, leaf, (tap, folds.1), replay).map(Some)
 }

@@ -4,7 +4,7 @@ use crate::atomic::{self, WriteError};
 use crate::cli::ChallengeArgs;
 use crate::deadline;
 use crate::folder::{Entries, read_entries, read_file};
-use crate::ledger::{Ledger, Logged, SignedHead};
+use crate::ledger::{Ledger, LedgerError, Logged, SignedHead};
 use crate::output::{self, Hinted};
 use crate::submit::{connect, find_prediction};
 use schemas::challenge::{CHECKPOINT_BYTES_MAX, challenge};
@@ -23,11 +23,15 @@ pub fn run(args: &ChallengeArgs) -> anyhow::Result<u8> {
     let index = logged.index;
     let signed = signed_of(&ledger, &entries, logged)?;
     write(&args.out, &signed.note)?;
+    let size = signed.head.size.0;
+    let which = match size - index {
+        1 => "the smallest that there can be".into(),
+        2 => "1 entry later than the smallest that there can be".into(),
+        more => format!("{} entries later than the smallest that there can be", more - 1),
+    };
     output::result(&format!(
-        "challenge {}: prediction at index {} is covered by the checkpoint of size {}\n",
+        "challenge {}: prediction at index {index} is covered by the checkpoint of size {size}, {which}\n",
         challenge(entries.id, &signed.note),
-        index,
-        signed.head.size
     ));
     if entries.prediction.open.is_none() {
         // Whether it has been opened meanwhile is for `client status` to say.
@@ -37,18 +41,24 @@ pub fn run(args: &ChallengeArgs) -> anyhow::Result<u8> {
     Ok(output::YES)
 }
 
-/// The first cosigned checkpoint that covers the prediction; of a log without witnesses, the one it was proven in.
+/// The first cosigned checkpoint that covers the prediction; of a log without witnesses, the smallest one that is
+/// published, or else the one it was proven in.
 fn signed_of(ledger: &Ledger, entries: &Entries, logged: Logged) -> anyhow::Result<SignedHead> {
-    if !ledger.is_witnessed()? {
-        return Ok(logged.signed);
-    }
-    let cosigned = ledger.cosigned(&entries.prediction_bytes, logged.index)?;
-    if cosigned.is_none() {
+    if ledger.is_witnessed()? {
+        if let Some(cosigned) = ledger.cosigned(&entries.prediction_bytes, logged.index)? {
+            return Ok(cosigned);
+        }
         output::note(
             "the log's witnesses have not cosigned in time: receipts will not prove when they were signed",
         );
     }
-    Ok(cosigned.unwrap_or(logged.signed))
+    // A reader can tell that nobody chose this one: no smaller tree holds the prediction.
+    match ledger.proof(&entries.prediction_bytes, logged.index, logged.index + 1) {
+        Ok(smallest) => Ok(smallest.signed),
+        // It came into the log together with later entries: no checkpoint ends with it.
+        Err(LedgerError::Http(error)) if error.status() == Some(404) => Ok(logged.signed),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Writes the checkpoint. A file with other content is left alone: devices may be answering it.

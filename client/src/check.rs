@@ -4,9 +4,11 @@ use crate::cli::VerifyArgs;
 use crate::folder::read_file;
 use crate::keyfile;
 use crate::output::{self, Hinted};
-use schemas::bundle::Bundle;
+use crate::stored::StoredFile;
 use schemas::key::PublicKey;
 use schemas::object::Object as _;
+use schemas::opened::OpenedStep;
+use schemas::source::{Source as _, SourceError};
 use std::path::Path;
 use verify::policy::Policy;
 use verify::report::{Check, Report, State};
@@ -14,11 +16,11 @@ use verify::report::{Check, Report, State};
 /// Runs the command; its status is the report's class.
 pub fn run(args: &VerifyArgs) -> anyhow::Result<u8> {
     let policy = policy(args)?;
-    let bytes = read_file(&args.file, Bundle::BYTES_MAX as u64)?;
-    if verify::opened::begins(&bytes) {
+    let file = StoredFile::open(&args.file)?;
+    if let Some(bytes) = opened_step(&file).map_err(|error| file.unread(&error))? {
         return Ok(opened(&bytes, &policy, args.json));
     }
-    let report = verify::bundle::check_owned(bytes, &policy);
+    let report = verify::bundle::check_stored(&file, &policy).map_err(|error| file.unread(&error))?;
     if args.json {
         output::result(&format!("{}\n", verify::json::report(&report)));
     } else {
@@ -28,6 +30,19 @@ pub fn run(args: &VerifyArgs) -> anyhow::Result<u8> {
         output::hint(hint);
     }
     Ok(report.class as u8)
+}
+
+/// The bytes of a file that begins as an opened step does: of one that is too long, as many as tell so.
+fn opened_step(file: &StoredFile) -> Result<Option<Vec<u8>>, SourceError> {
+    let longest = file.bytes().min(OpenedStep::BYTES_MAX as u64 + 1);
+    let mut head = vec![0; longest.min(8) as usize];
+    file.read_at(0, &mut head)?;
+    if !verify::opened::begins(&head) {
+        return Ok(None);
+    }
+    let mut bytes = vec![0; longest as usize];
+    file.read_at(0, &mut bytes)?;
+    Ok(Some(bytes))
 }
 
 /// The same for an opened step.

@@ -17,15 +17,26 @@ use schemas::prediction::{Prediction, PredictionBody};
 use schemas::run::Run;
 use schemas::statement::{Payload, STATEMENT_BYTES_MAX, Statement};
 use std::fs::File;
-use std::io::Read as _;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use verify::prediction::{PredictionError, read_body, read_plan};
+
+/// Opens a regular file. Asked before it is opened: a pipe would wait for a writer, a device might never end.
+pub fn open_file(path: &Path) -> io::Result<File> {
+    let kind = std::fs::metadata(path)?.file_type();
+    let found = match () {
+        () if kind.is_file() => return File::open(path),
+        () if kind.is_dir() => "a folder",
+        () => "a pipe, a socket or a device",
+    };
+    Err(io::Error::other(format!("expected a regular file, found {found}")))
+}
 
 /// Reads a file of at most `bytes_max` bytes.
 pub fn read_file(path: &Path, bytes_max: u64) -> anyhow::Result<Vec<u8>> {
     let named = || format!("cannot read {}", path.display());
     let mut bytes = Vec::new();
-    File::open(path).with_context(named)?.take(bytes_max + 1).read_to_end(&mut bytes).with_context(named)?;
+    open_file(path).with_context(named)?.take(bytes_max + 1).read_to_end(&mut bytes).with_context(named)?;
     // The path stays in the context: a refusal, which is public, tells the innermost message alone.
     if bytes.len() as u64 > bytes_max {
         return Err(anyhow!("expected at most {bytes_max} bytes, found more")).with_context(named);

@@ -207,11 +207,15 @@ fn from_argument<T>(
 /// The text of a key file, and the file's mode.
 fn read_text(path: &Path) -> Result<(String, u32), KeyFileError> {
     let reading = |source| KeyFileError::Read { path: path.to_owned(), source };
+    let unfit = || KeyFileError::NotAKeyFile { path: path.to_owned() };
+    // Asked before it is opened: a pipe would wait for a writer.
+    if !fs::metadata(path).map_err(reading)?.is_file() {
+        return Err(unfit());
+    }
     let file = File::open(path).map_err(reading)?;
     // Of the file that was opened, not of what the path may name by now.
     let metadata = file.metadata().map_err(reading)?;
-    let unfit = || KeyFileError::NotAKeyFile { path: path.to_owned() };
-    if !metadata.is_file() || metadata.len() > KEY_FILE_BYTES_MAX {
+    if metadata.len() > KEY_FILE_BYTES_MAX {
         return Err(unfit());
     }
     let mode = metadata.mode() & 0o7777;

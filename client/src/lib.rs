@@ -10,6 +10,7 @@ pub mod ledger;
 
 pub mod cli;
 pub mod output;
+pub mod progress;
 pub mod folder;
 pub mod deadline;
 pub mod steps;
@@ -25,6 +26,7 @@ pub mod pinpoint;
 pub mod reconcile;
 pub mod assemble;
 pub mod account;
+pub mod stored;
 pub mod check;
 pub mod bundle;
 pub mod show;

@@ -71,6 +71,11 @@ pub fn note(message: &str) {
     say("note", message);
 }
 
+/// Writes how far something is.
+pub fn progress(message: &str) {
+    write(message);
+}
+
 /// The command that speaks.
 static SPEAKER: OnceLock<&str> = OnceLock::new();
 
@@ -81,8 +86,12 @@ pub fn speak_as(command: &'static str) {
 }
 
 fn say(kind: &str, message: &str) {
+    write(&format!("{kind}: {message}"));
+}
+
+fn write(message: &str) {
     let command = SPEAKER.get().unwrap_or(&"client");
-    let _ = writeln!(std::io::stderr().lock(), "{command}: {kind}: {}", printable(message));
+    let _ = writeln!(std::io::stderr().lock(), "{command}: {}", printable(message));
 }
 
 /// A chain of errors in one line. A cause that the message before it already tells is not told twice.

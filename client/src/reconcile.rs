@@ -23,11 +23,13 @@ use schemas::statement::{Payload, Statement};
 use schemas::verdict::{Cause, Finding, Outcome, Verdict};
 use std::path::Path;
 use step::setup::Setup;
+use verify::answered::Answered;
 use verify::case::{Case, Decision, Need};
 use verify::evidence::Evidence;
 use verify::policy::Policy;
 use verify::receipt::{Admitted, Terms};
 use verify::reconcile::{can_be_replayed, refused_of};
+use verify::report::Report;
 use verify::times::Times;
 
 /// What is known, and found sound, before the log is asked for anything.
@@ -139,7 +141,7 @@ pub fn run(args: &ReconcileArgs) -> anyhow::Result<u8> {
     let bundle = assemble(&ledger, &parts)?;
     let own = check_own(&bundle, &ledger, entries.predictor, policy.as_ref())?;
     atomic::write(&args.out, &bundle, atomic::PUBLIC)?;
-    report(args, &verdict, &located.decision, own.times.as_ref(), (verdict_index, bundle.len()));
+    report(args, &verdict, &located.decision, &own, (verdict_index, bundle.len()));
     Ok(if verdict.outcome == Outcome::Agree { output::YES } else { output::NOT_SO })
 }
 
@@ -217,7 +219,7 @@ fn report(
     args: &ReconcileArgs,
     verdict: &Verdict,
     decision: &Decision,
-    times: Option<&Times>,
+    own: &Report,
     (index, bundle_bytes): (u64, usize),
 ) {
     if let Some(hint) = traces_hint(&decision.needed) {
@@ -229,7 +231,8 @@ fn report(
     let invalid_at = decision.invalid_at.as_deref();
     if args.json {
         let mut value = verify::json::verdict(verdict);
-        value["times"] = times.map(verify::json::times).unwrap_or_default();
+        value["challenge"] = own.answered.as_ref().map(verify::json::answered).unwrap_or_default();
+        value["times"] = own.times.as_ref().map(verify::json::times).unwrap_or_default();
         value["verdict_index"] = index.into();
         value["invalid_at"] = invalid_at.into();
         value["bundle"] = args.out.display().to_string().into();
@@ -240,7 +243,10 @@ fn report(
     if let Some(place) = invalid_at {
         text.push_str(&format!("first not finite: {place}\n"));
     }
-    for line in times.into_iter().flat_map(Times::lines) {
+    for line in own.answered.iter().flat_map(Answered::lines) {
+        text.push_str(&format!("challenge: {line}\n"));
+    }
+    for line in own.times.iter().flat_map(Times::lines) {
         text.push_str(&format!("time: {line}\n"));
     }
     text.push_str(&format!(

@@ -2,7 +2,8 @@
 //! operation at which a device departed.
 
 use crate::folder::{Entries, Secrets};
-use crate::output::Hinted;
+use crate::output::{self, Hinted};
+use crate::progress::Progress;
 use anyhow::{Context as _, ensure};
 use schemas::challenge::chosen_step;
 use schemas::digest::Challenge;
@@ -37,6 +38,14 @@ pub fn load(entries: &Entries, run_toml: &Path) -> anyhow::Result<Setup> {
 /// What goes wrong where a computation is not the predicted one.
 const OTHER_RUN: &str = "the folder's snapshots are of another run, or damaged";
 
+/// How many steps a replay computes.
+fn to_compute(from: u64, step: u64) -> String {
+    match step + 1 - from {
+        1 => "1 step to compute".into(),
+        steps => format!("{steps} steps to compute"),
+    }
+}
+
 /// A predicted run, ready to be computed again from the snapshots in the prediction's folder.
 pub struct Replay<'a> {
     entries: &'a Entries,
@@ -65,24 +74,58 @@ impl<'a> Replay<'a> {
         let kept = self.last.take().filter(|state| state.step <= step);
         let mut state = match kept {
             Some(state) => state,
-            None => self.saved(step)?,
+            None => self.nearest(step),
         };
+        let mut progress = Progress::start(state.step, step);
         while state.step < step {
             let before = state.step;
             self.session.step(&mut state)?;
             ensure!(state.step == before + 1, "the replay met a NaN or an infinity in step {before}");
+            progress.done(before, "computed again");
         }
+        progress.finish();
         self.last.replace(Some(state));
         Ok(Ref::map(self.last.borrow(), |last| last.as_ref().expect("replay: it was put there")))
     }
 
-    /// The latest state that the prediction's folder keeps at or before `step`, or the run's first.
-    fn saved(&self, step: u64) -> anyhow::Result<State> {
+    /// The latest state at or before `step` that the prediction's folder keeps whole, or the run's first. Where it
+    /// begins is told, and why not later: without its snapshots a replay of a late step is most of the run again.
+    fn nearest(&self, step: u64) -> State {
         let folder = self.entries.folder.join("snapshots");
-        let Some(latest) = snapshot::saved_steps(&folder).into_iter().rfind(|saved| *saved <= step) else {
-            return Ok(self.setup.state.clone());
-        };
-        Ok(snapshot::kept(&folder, &self.setup.plan.parameters, self.setup.run.id(), latest)?)
+        let saved = snapshot::saved_steps(&folder).into_iter().rev();
+        for latest in saved.filter(|saved| *saved <= step) {
+            match self.saved(&folder, latest) {
+                Ok(state) => {
+                    output::note(&format!(
+                        "the replay of step {step} begins with the snapshot before step {latest}: {}",
+                        to_compute(latest, step)
+                    ));
+                    return state;
+                }
+                Err(why) => output::note(&format!(
+                    "the snapshot before step {latest} is damaged, not used: {}",
+                    output::message_of(&why)
+                )),
+            }
+        }
+        output::note(&format!(
+            "the replay of step {step} begins with the run's first state, for {} keeps no snapshot to begin with: {}",
+            folder.display(),
+            to_compute(0, step)
+        ));
+        self.setup.state.clone()
+    }
+
+    /// The snapshot before `step`, if it is the one that was saved, with the parameters that were predicted.
+    fn saved(&self, folder: &Path, step: u64) -> anyhow::Result<State> {
+        let state = snapshot::kept(folder, &self.setup.plan.parameters, self.setup.run.id(), step)?;
+        let before = step.checked_sub(1).and_then(|before| self.secrets.body.record(before));
+        if let Some(outcome) = before.and_then(|record| record.outcome.as_ref()) {
+            let found = checksum_f32(&[state.parameters.len() as u64], &state.parameters);
+            let expected = outcome.parameters;
+            ensure!(found == expected, "expected the predicted parameters {expected}, found {found}");
+        }
+        Ok(state)
     }
 
     /// A whole step, which has to come to the predicted gradient and parameters, and the state after it.

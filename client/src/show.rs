@@ -2,20 +2,18 @@
 
 use crate::account;
 use crate::cli::ShowArgs;
-use crate::folder::read_file;
-use crate::output::{self, Hinted};
-use schemas::attachment::AttachmentName;
-use schemas::bundle::{Bundle, ProvenEntry};
-use schemas::object::Object as _;
+use crate::output;
+use crate::stored::StoredFile;
+use schemas::bundle::ProvenEntry;
+use schemas::bundle::stored::{StoredAttachment, StoredBundle};
 use schemas::statement::{Payload, Statement};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 
 /// Runs the command.
 pub fn run(args: &ShowArgs) -> anyhow::Result<u8> {
-    let bytes = read_file(&args.file, Bundle::BYTES_MAX as u64)?;
-    let bundle = Bundle::decode(&bytes)
-        .map_err(|error| Hinted::new(format!("{}: {error}", args.file.display()), output::NO_BUNDLE))?;
+    let file = StoredFile::open(&args.file)?;
+    let bundle = file.bundle()?;
     match args.json {
         true => output::result(&format!("{}\n", to_json(&bundle))),
         false => output::result(&describe(&bundle)),
@@ -24,7 +22,7 @@ pub fn run(args: &ShowArgs) -> anyhow::Result<u8> {
 }
 
 /// A bundle in words.
-pub fn describe(bundle: &Bundle) -> String {
+pub fn describe(bundle: &StoredBundle) -> String {
     let mut text = String::from("nothing below was verified: `client verify` does that\n\n");
     text.push_str("checkpoint\n");
     for line in String::from_utf8_lossy(&bundle.checkpoint).lines() {
@@ -48,9 +46,8 @@ pub fn describe(bundle: &Bundle) -> String {
         let _ =
             writeln!(text, "completeness: {count} predictions of the run, by the register of entry {index}");
     }
-    let _ = writeln!(text, "plan: {} bytes", bundle.plan.len());
-    for bytes in &bundle.attachments {
-        let name = AttachmentName::of(bytes);
+    let _ = writeln!(text, "plan: {} bytes", bundle.plan_bytes());
+    for StoredAttachment { name, .. } in &bundle.attachments {
         let _ = writeln!(text, "attachment {}: {} bytes", name.sha256, name.bytes);
     }
     text
@@ -108,11 +105,8 @@ fn describe_entry(entry: &ProvenEntry, text: &mut String) {
 }
 
 /// A bundle as JSON.
-pub fn to_json(bundle: &Bundle) -> Value {
-    let attachment = |bytes: &Vec<u8>| {
-        let name = AttachmentName::of(bytes);
-        json!({ "sha256": name.sha256.to_string(), "bytes": name.bytes })
-    };
+pub fn to_json(bundle: &StoredBundle) -> Value {
+    let attachment = |StoredAttachment { name, .. }: &StoredAttachment| json!({ "sha256": name.sha256.to_string(), "bytes": name.bytes });
     json!({
         // Said in the JSON too: whoever reads it has not seen the first line of the text.
         "verified": Value::Null,
@@ -121,7 +115,7 @@ pub fn to_json(bundle: &Bundle) -> Value {
         "entries": bundle.entries.iter().map(entry_json).collect::<Vec<_>>(),
         "cover_sizes": bundle.covers.iter().map(|cover| cover.tree_size).collect::<Vec<_>>(),
         "register": bundle.completeness.as_ref().map(|object| object.register.index),
-        "plan_bytes": bundle.plan.len(),
+        "plan_bytes": bundle.plan_bytes(),
         "attachments": bundle.attachments.iter().map(attachment).collect::<Vec<_>>(),
     })
 }

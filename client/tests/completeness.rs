@@ -3,16 +3,13 @@
 mod lying;
 
 use lying::{Answer, Files, Log, prediction, signed};
-use schemas::bundle::ProvenEntry;
 use schemas::completeness::Completeness;
 use schemas::digest::{EntryDigest, RunId};
 use schemas::object::Object as _;
-use schemas::register::{EntryLeaf, PredictionLeaf};
+use schemas::register::PredictionLeaf;
 use schemas::statement::{Payload, Statement};
 use std::path::Path;
 use std::process::{Command, Output};
-use tlog::proof::prove_inclusion;
-use tlog::tree::{LeafIndex, TreeSize};
 
 fn client(folder: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_client"));
@@ -21,22 +18,6 @@ fn client(folder: &Path, arguments: &[&str]) -> Output {
 
 fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap()
-}
-
-/// The file over the log's last entry, a register of `run`.
-fn file(log: &Log, run: RunId) -> Completeness {
-    let (size, index) = (log.size(), log.size() - 1);
-    let statements = (0..).zip(&log.entries[..index as usize]);
-    let statements = statements.filter_map(|(index, entry)| Some((index, Statement::open(entry).ok()?)));
-    let of_run: Vec<_> = statements.filter(|(_, statement)| statement.payload.run() == run).collect();
-    let proof = prove_inclusion(LeafIndex(index), TreeSize(size), &log.hashes()).unwrap().0;
-    let proof = proof.iter().map(|hash| *hash.as_bytes()).collect();
-    Completeness {
-        checkpoint: log.checkpoint(size).into_bytes(),
-        register: ProvenEntry { index, bytes: log.entries[index as usize].clone(), proof },
-        predictions: of_run.iter().filter_map(|(index, other)| PredictionLeaf::of(*index, other)).collect(),
-        entries: Some(of_run.iter().map(|(index, other)| EntryLeaf::of(*index, other)).collect()),
-    }
 }
 
 /// Shows a log, its file of a run, and each of its entries by name.
@@ -56,7 +37,7 @@ fn what_was_fetched_is_checked_offline_for_each_predictor() {
     let (mut log, files) = (Log::new(), Files::default());
     let (id, _) = log.add_story(0);
     let (address, key) = (files.start(), log.key().verifier().to_string());
-    show(&files, &log, id, &file(&log, id));
+    show(&files, &log, id, &log.completeness(id));
     let arguments = [&id.to_string(), "--ledger", &address, "--log-key", &key, "--out", "a.completeness"];
     let fetched = client(folder.path(), &arguments);
     assert_eq!(fetched.status.code(), Some(0), "{}", text(&fetched.stderr));
@@ -107,7 +88,7 @@ fn a_server_that_gives_another_run_or_lists_what_is_not_so_is_not_believed() {
     let mut log = Log::new();
     let (first, _) = log.add_story(0);
     let (second, _) = log.add_story(1);
-    let of_second = file(&log, second);
+    let of_second = log.completeness(second);
     refused(&log, first, &of_second, &format!("the server gave the completeness of run {second}"));
     let cut = Completeness { predictions: vec![], ..of_second.clone() };
     refused(&log, second, &cut, "check 5: 0 predictions with root ");
@@ -123,7 +104,7 @@ fn a_server_that_gives_another_run_or_lists_what_is_not_so_is_not_believed() {
     tree.push(tlog::hash::leaf_hash(&leaf.encode()));
     register.predictions.root = *tree.head().root.as_bytes();
     lying.append_register(register);
-    let listed = Completeness { predictions: vec![leaf], entries: None, ..file(&lying, id) };
+    let listed = Completeness { predictions: vec![leaf], entries: None, ..lying.completeness(id) };
     let why = "entry 2 is listed as a prediction of steps 0..2 by ";
     refused(&lying, id, &listed, why);
     // A run statement in place of a prediction.
@@ -138,6 +119,6 @@ fn a_server_that_gives_another_run_or_lists_what_is_not_so_is_not_believed() {
     tree.push(tlog::hash::leaf_hash(&leaf.encode()));
     register.predictions = schemas::register::ListRoot { count: 1, root: *tree.head().root.as_bytes() };
     lying.append_register(register);
-    let listed = Completeness { predictions: vec![leaf], entries: None, ..file(&lying, id) };
+    let listed = Completeness { predictions: vec![leaf], entries: None, ..lying.completeness(id) };
     refused(&lying, id, &listed, "; it is a run");
 }

@@ -400,8 +400,7 @@ fn a_tile_that_is_withheld_is_told() {
 #[test]
 fn a_server_that_does_not_answer_as_it_should_could_not_be_checked() {
     let log = honest(300);
-    let mut other = log.clone();
-    other.seed = 2;
+    let other = log.of_another_key();
     let answers = [
         ("/checkpoint", Answer::Status(500), "answered 500"),
         ("/checkpoint", Answer::Status(404), "answered 404"),
@@ -436,8 +435,7 @@ fn a_state_is_of_one_log_and_has_one_monitor() {
     let log = honest(20);
     monitor.see(&log);
     let mut other = Monitor { address: monitor.address.clone(), ..Monitor::new() };
-    let mut impostor = log.clone();
-    impostor.seed = 2;
+    let impostor = log.of_another_key();
     other.log_key = impostor.key().verifier().to_string();
     let output = other.command().args(["--state"]).arg(monitor.state()).output().unwrap();
     assert_eq!(output.status.code(), Some(2));

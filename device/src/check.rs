@@ -9,11 +9,13 @@ pub mod steps;
 use crate::backend::{self, Backend, BackendError};
 use crate::cuda::CudaDevices;
 use crate::devices::Devices;
+use crate::job::open_file;
 use crate::machine::{Build, Found, Machine, Machines};
 use crate::opencl::OpenClDevices;
 use crate::selftest;
 use clap::Args;
 use serde_json::{Value, json};
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 /// Runs of a hundred steps, with a record of each beside them.
@@ -195,7 +197,9 @@ pub fn json(backend: &str, lines: &[Line], equal: bool) -> Value {
 
 /// A file's JSON.
 fn read_json(path: &Path) -> Result<Value, CheckError> {
-    let bytes = std::fs::read(path).map_err(|source| CheckError::Read { path: path.to_owned(), source })?;
+    let failed = |source| CheckError::Read { path: path.to_owned(), source };
+    let mut bytes = Vec::new();
+    open_file(path).map_err(failed)?.read_to_end(&mut bytes).map_err(failed)?;
     let form = |error: serde_json::Error| CheckError::Form {
         path: path.to_owned(),
         expected: "JSON",

@@ -213,6 +213,17 @@ fn read_file(folder: &Path, name: &str, bytes_max: u64) -> Result<Vec<u8>, JobEr
     read_limited(&folder.join(name), bytes_max)
 }
 
+/// Opens a regular file. Asked before it is opened: a pipe would wait for a writer, a device might never end.
+pub fn open_file(path: &Path) -> std::io::Result<std::fs::File> {
+    let kind = std::fs::metadata(path)?.file_type();
+    let found = match () {
+        () if kind.is_file() => return std::fs::File::open(path),
+        () if kind.is_dir() => "a folder",
+        () => "a pipe, a socket or a device",
+    };
+    Err(std::io::Error::other(format!("expected a regular file, found {found}")))
+}
+
 /// A whole file of at most `bytes_max` bytes.
 pub fn read_limited(path: &Path, bytes_max: u64) -> Result<Vec<u8>, JobError> {
     let too_long = |found| JobError::Length {
@@ -221,12 +232,12 @@ pub fn read_limited(path: &Path, bytes_max: u64) -> Result<Vec<u8>, JobError> {
         found,
     };
     let failed = |source| JobError::Read { path: path.to_owned(), source };
-    let found = bytes_in(path)?;
+    let file = open_file(path).map_err(failed)?;
+    let found = file.metadata().map_err(failed)?.len();
     if found > bytes_max {
         return Err(too_long(found));
     }
     let mut bytes = Vec::with_capacity(found as usize);
-    let file = std::fs::File::open(path).map_err(failed)?;
     // One byte more than allowed, so that a file that grows meanwhile is told from one that fits.
     file.take(bytes_max + 1).read_to_end(&mut bytes).map_err(failed)?;
     match bytes.len() as u64 {

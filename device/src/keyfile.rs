@@ -1,5 +1,6 @@
 //! The devices' signing keys: `device-<rank>.key` (secret, mode 0600, made when absent) and `device-<rank>.pub`.
 
+use crate::job::open_file;
 use crate::staging::write_atomic;
 use schemas::key::{KeyError, PublicKey, SecretKey};
 use std::os::unix::fs::PermissionsExt as _;
@@ -107,7 +108,7 @@ fn read_public(path: &Path) -> Result<Option<PublicKey>, KeyFileError> {
 fn read_text(path: &Path) -> Result<String, KeyFileError> {
     use std::io::Read as _;
     let mut text = String::new();
-    let file = std::fs::File::open(path).map_err(system(path))?;
+    let file = open_file(path).map_err(system(path))?;
     file.take(KEY_BYTES_MAX).read_to_string(&mut text).map_err(system(path))?;
     Ok(text)
 }

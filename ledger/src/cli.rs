@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use ledger::bench::run;
+use ledger::disk::durable::read_limited;
 use ledger::fsck::command::Ask;
 use ledger::http::app::Limits;
 use ledger::http::buckets::Rate;
@@ -19,7 +20,7 @@ use ledger::witness::records::system_clock;
 use ledger::witness::server::Options as WitnessOptions;
 use schemas::statement::STATEMENT_BYTES_MAX;
 use tlog::note::VerifierKey;
-use tlog::policy::Policy;
+use tlog::policy::{POLICY_BYTES_MAX, Policy};
 use tracing::level_filters::LevelFilter;
 
 /// A transparency log of signed statements.
@@ -215,7 +216,9 @@ impl Witness {
 }
 
 fn read_policy(file: &Path) -> anyhow::Result<Policy> {
-    let bytes = std::fs::read(file).map_err(|error| anyhow::anyhow!("{}: {error}", file.display()))?;
+    // A byte more than may be: what is too long is for the parser to tell.
+    let bytes = read_limited(file, POLICY_BYTES_MAX as u64 + 1);
+    let bytes = bytes.map_err(|error| anyhow::anyhow!("{}: {error}", file.display()))?;
     Policy::parse(&bytes).map_err(|error| anyhow::anyhow!("{}: {error}", file.display()))
 }
 

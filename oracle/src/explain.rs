@@ -4,6 +4,7 @@ pub mod cost;
 mod taps;
 
 use crate::cli::PlanArgs;
+use client::progress::duration;
 use cost::Cost;
 use schemas::plan::Plan;
 use schemas::run::Steps;
@@ -179,15 +180,5 @@ pub fn bytes(n: u64) -> String {
         10_000..10_000_000 => format!("{:.0} kB", n as f64 / 1e3),
         10_000_000..10_000_000_000 => format!("{:.0} MB", n as f64 / 1e6),
         _ => format!("{:.1} GB", n as f64 / 1e9),
-    }
-}
-
-/// A time in words.
-pub fn duration(seconds: f64) -> String {
-    match seconds {
-        s if s < 1.5 => "1 second".into(),
-        s if s < 120.0 => format!("{s:.0} seconds"),
-        s if s < 7200.0 => format!("{:.0} minutes", s / 60.0),
-        s => format!("{:.1} hours", s / 3600.0),
     }
 }

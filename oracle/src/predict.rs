@@ -1,14 +1,13 @@
 //! `oracle predict`: steps to records, records to a sealed prediction.
 
 mod compute;
-mod progress;
 
 use crate::cli::PredictArgs;
 use crate::commit::{Committed, Log};
 use crate::explain::bytes as bytes_text;
 use crate::folder::Folder;
 use anyhow::Context;
-use client::folder::read_statement;
+use client::folder::{open_file, read_statement};
 use client::keyfile::KeyFileError;
 use client::output::{Hinted, message_of, result};
 use client::{atomic, keyfile};
@@ -21,7 +20,6 @@ use schemas::prediction::{Maker, OpenBody, Prediction, PredictionBody};
 use schemas::record::{NonFinite, StepRecord};
 use schemas::run::Steps;
 use schemas::statement::{Payload, Statement};
-use std::fs::File;
 use std::io::{ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -254,7 +252,7 @@ fn put(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
 
 /// Whether a file's content is `bytes`; it is not held in memory a second time.
 fn holds(path: &Path, bytes: &[u8]) -> std::io::Result<bool> {
-    let mut file = File::open(path)?;
+    let mut file = open_file(path)?;
     if file.metadata()?.len() != bytes.len() as u64 {
         return Ok(false);
     }
@@ -271,7 +269,7 @@ fn holds(path: &Path, bytes: &[u8]) -> std::io::Result<bool> {
 /// The salt of a folder: it stays the same, so that a repeated call gives the same entry.
 fn salt(folder: &Folder) -> anyhow::Result<Salt> {
     let path = folder.prediction("salt");
-    if let Ok(text) = std::fs::read_to_string(&path) {
+    if let Ok(text) = open_file(&path).and_then(std::io::read_to_string) {
         return text.trim_end().parse().with_context(|| format!("{} is damaged", path.display()));
     }
     let mut bytes = [0; 32];

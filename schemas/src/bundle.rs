@@ -1,8 +1,9 @@
-//! A `bundle` (`run.tally`): everything needed to check a verdict offline (docs/spec/bundle.md).
+//! A `bundle` (`run.tally`): everything needed to check a verdict offline (docs/spec/bundle.md). [`stored`] reads it.
 
-use crate::attachment::ATTACHMENT_BYTES_MAX;
+pub mod stored;
+
+use self::stored::StoredBundle;
 use crate::cbor::Value;
-use crate::challenge::CHECKPOINT_BYTES_MAX;
 use crate::completeness::Completeness;
 use crate::fold::Fold;
 use crate::object::{Fields, Object, ObjectError};
@@ -23,7 +24,7 @@ pub const COVERS_MAX: usize = LEAVES_MAX as usize + 1;
 /// Most folds: 64 MiB of them.
 pub const FOLDS_MAX: usize = 1 << 22;
 
-/// A bundle. The checkpoint is kept as bytes: what it says is for `tlog` to read.
+/// A bundle, all of it in memory: how one is made. The checkpoint is kept as bytes: what it says is for `tlog` to read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bundle {
     /// 1 or 2.
@@ -93,41 +94,8 @@ impl Object for Bundle {
         Value::Map(pairs)
     }
 
-    fn from_value(value: Value) -> Result<Bundle, ObjectError> {
-        let mut fields = Fields::open(Self::STEM, value)?;
-        // The version first: everything else is this version's business.
-        let version = fields.uint("tallystick_bundle", u64::MAX)?;
-        if ![BUNDLE_VERSION_1, BUNDLE_VERSION].contains(&version) {
-            let expected = format!("version {BUNDLE_VERSION_1} or {BUNDLE_VERSION}");
-            return Err(fields.wrong("tallystick_bundle", expected, version.to_string()));
-        }
-        let newer = version != BUNDLE_VERSION_1;
-        let mut entries = Vec::new();
-        for item in fields.array("entries", ENTRIES_MAX)? {
-            entries.push(proven_entry(Self::STEM, item)?);
-        }
-        let mut covers: Vec<Cover> = Vec::new();
-        for item in fields.array("covers", if newer { COVERS_MAX } else { LEAVES_MAX as usize })? {
-            let cover = cover_from(item, newer)?;
-            if covers.last().is_some_and(|last| last.tree_size >= cover.tree_size) {
-                return Err(fields.wrong("covers", "ascending tree sizes", cover.tree_size.to_string()));
-            }
-            covers.push(cover);
-        }
-        let completeness = if newer { fields.array("completeness", 1)?.pop() } else { None };
-        let folds = if newer { fields.row("folds", 0..=FOLDS_MAX)? } else { Vec::new() };
-        let bundle = Bundle {
-            version,
-            folds: folds.into_iter().map(Fold::from_bytes).collect(),
-            checkpoint: limited(&mut fields, "checkpoint", CHECKPOINT_BYTES_MAX)?,
-            entries,
-            covers,
-            plan: limited(&mut fields, "plan", ATTACHMENT_BYTES_MAX as usize)?,
-            attachments: attachments_from(&mut fields)?,
-            completeness: completeness.map(Completeness::from_value).transpose()?,
-        };
-        fields.close()?;
-        Ok(bundle)
+    fn decode(bytes: &[u8]) -> Result<Bundle, ObjectError> {
+        StoredBundle::read(&bytes)?.whole()
     }
 }
 
@@ -178,44 +146,4 @@ pub(crate) fn proven_entry(object: &'static str, value: Value) -> Result<ProvenE
     };
     fields.close()?;
     Ok(entry)
-}
-
-fn cover_from(value: Value, newer: bool) -> Result<Cover, ObjectError> {
-    let mut fields = Fields::open(Bundle::STEM, value)?;
-    let mut cover = Cover {
-        tree_size: fields.uint("tree_size", i64::MAX as u64)?,
-        inclusion: fields.row("inclusion", 0..=PROOF_HASHES_MAX)?,
-        consistency: fields.row("consistency", 0..=2 * PROOF_HASHES_MAX)?,
-        checkpoint: None,
-    };
-    if let Some(note) = newer.then(|| fields.take_optional("checkpoint")).flatten() {
-        let Value::Bytes(note) = note else {
-            return Err(fields.wrong("checkpoint", "a byte string", note.kind()));
-        };
-        if note.len() > CHECKPOINT_BYTES_MAX {
-            let expected = format!("at most {CHECKPOINT_BYTES_MAX} bytes");
-            return Err(fields.wrong("a cover's checkpoint", expected, format!("{} bytes", note.len())));
-        }
-        cover.checkpoint = Some(note);
-    }
-    fields.close()?;
-    Ok(cover)
-}
-
-/// Sorted by digest and without repeats, so that one set of attachments has one encoding.
-fn attachments_from(fields: &mut Fields) -> Result<Vec<Vec<u8>>, ObjectError> {
-    let mut attachments = Vec::new();
-    let mut last = None;
-    for item in fields.array("attachments", 8 * LEAVES_MAX as usize)? {
-        let Value::Bytes(bytes) = item else {
-            return Err(fields.wrong("attachments", "byte strings", item.kind()));
-        };
-        let digest = crate::digest::AttachmentDigest::of(&bytes);
-        if last.is_some_and(|last| last >= digest) {
-            return Err(fields.wrong("attachments", "ascending by SHA-256", digest.to_string()));
-        }
-        last = Some(digest);
-        attachments.push(bytes);
-    }
-    Ok(attachments)
 }

@@ -1,13 +1,17 @@
 //! Deterministic CBOR (RFC 8949 section 4.2.1): one value, one encoding.
 //!
-//! [`decode`] accepts exactly the bytes that [`encode`] would write. It checks the length first, reads the items
-//! with `minicbor` under limits on depth and counts, then encodes what it read and compares: a longer-than-needed
-//! integer, an indefinite length, keys out of order or twice, or trailing bytes cannot survive that comparison.
+//! [`decode`] accepts exactly the bytes that [`encode`] would write. It checks the length first and then reads by
+//! itself, item by item, under limits on depth and counts: a longer-than-needed integer, an indefinite length, keys
+//! out of order or twice, and trailing bytes are refused where they stand. The same reader goes through a bundle that
+//! is in no memory ([`crate::layout`]).
 
+pub(crate) mod reader;
+
+use self::reader::Reader;
+use crate::source::{Place, SourceError};
+use minicbor::Encoder;
+use minicbor::data::Int;
 use std::cmp::Ordering;
-
-use minicbor::data::{Int, Type};
-use minicbor::{Decoder, Encoder};
 
 /// Deepest nesting of arrays, maps and tags that is read. The deepest object here (a bundle) needs 6.
 pub const DEPTH_MAX: usize = 12;
@@ -105,7 +109,7 @@ pub enum CborError {
         /// Which type.
         found: String,
     },
-    /// More items than [`ITEMS_MAX`].
+    /// More items than are read, of a whole object [`ITEMS_MAX`].
     #[error("more than {max} items at byte {offset}")]
     TooMany {
         /// Where.
@@ -121,6 +125,9 @@ pub enum CborError {
         /// Levels allowed.
         max: usize,
     },
+    /// The bytes could not be had.
+    #[error(transparent)]
+    Source(#[from] SourceError),
 }
 
 /// Writes the one encoding of `value`.
@@ -129,6 +136,13 @@ pub enum CborError {
 pub fn encode(value: &Value) -> Vec<u8> {
     let mut out = Vec::new();
     assert!(write(value, &mut out), "cbor: one map key written twice");
+    out
+}
+
+/// What an array of `count` items begins with.
+pub(crate) fn array_head(count: u64) -> Vec<u8> {
+    let mut out = Vec::new();
+    Encoder::new(&mut out).array(count).expect("cbor: writing to memory cannot fail");
     out
 }
 
@@ -195,94 +209,20 @@ fn write_pairs(pairs: &[(Value, Value)], out: &mut Vec<u8>) -> bool {
     bounds.windows(2).all(|pair| part(pair[0].0, pair[0].1) != part(pair[1].0, pair[1].1))
 }
 
-/// Reads the one encoding of a value; anything else is an error. `bytes_max` is checked before any reading.
+/// Reads the one encoding of a value; anything else is an error. `bytes_max` is checked before any reading, and all of
+/// the input is read once before anything is kept of it.
 pub fn decode(bytes: &[u8], bytes_max: usize) -> Result<Value, CborError> {
     if bytes.len() > bytes_max {
         return Err(CborError::TooLong { found: bytes.len(), max: bytes_max });
     }
-    let mut decoder = Decoder::new(bytes);
-    let mut items_left = ITEMS_MAX;
-    let value = read(&mut decoder, bytes.len(), 0, &mut items_left)?;
-    // A repeated key is an input's mistake here, and not a caller's as in `encode`.
-    let mut again = Vec::with_capacity(bytes.len());
-    if !write(&value, &mut again) {
-        return Err(CborError::NotDeterministic { offset: decoder.position() });
-    }
-    if again != bytes {
-        let offset =
-            again.iter().zip(bytes).position(|(a, b)| a != b).unwrap_or(again.len().min(bytes.len()));
-        return Err(CborError::NotDeterministic { offset });
-    }
-    Ok(value)
+    decode_small(bytes, ITEMS_MAX)
 }
 
-fn read(
-    decoder: &mut Decoder<'_>,
-    len: usize,
-    depth: usize,
-    items_left: &mut usize,
-) -> Result<Value, CborError> {
-    let offset = decoder.position();
-    *items_left = items_left.checked_sub(1).ok_or(CborError::TooMany { offset, max: ITEMS_MAX })?;
-    if depth > DEPTH_MAX {
-        return Err(CborError::TooDeep { offset, max: DEPTH_MAX });
-    }
-    let malformed = |reason: String| CborError::Malformed { offset, reason };
-    let bad = |error: minicbor::decode::Error| malformed(error.to_string());
-    let kind = decoder.datatype().map_err(bad)?;
-    match kind {
-        Type::U8 | Type::U16 | Type::U32 | Type::U64 => Ok(Value::Uint(decoder.u64().map_err(bad)?)),
-        Type::I8 | Type::I16 | Type::I32 | Type::I64 | Type::Int => {
-            let int = i128::from(decoder.int().map_err(bad)?);
-            Ok(Value::Nint(u64::try_from(-1 - int).map_err(|e| malformed(e.to_string()))?))
-        }
-        Type::Bytes | Type::String if beyond_32_bits(&decoder.input()[offset..]) => {
-            Err(bad(minicbor::decode::Error::end_of_input()))
-        }
-        Type::Bytes => Ok(Value::Bytes(decoder.bytes().map_err(bad)?.to_vec())),
-        Type::String => Ok(Value::Text(decoder.str().map_err(bad)?.to_owned())),
-        Type::Bool => Ok(Value::Bool(decoder.bool().map_err(bad)?)),
-        Type::Null => decoder.null().map(|()| Value::Null).map_err(bad),
-        Type::Array => {
-            let count = decoder.array().map_err(bad)?.ok_or_else(|| malformed("indefinite length".into()))?;
-            let mut items =
-                Vec::with_capacity(fitting(count, decoder, len).map_err(malformed)?.min(*items_left));
-            for _ in 0..count {
-                items.push(read(decoder, len, depth + 1, items_left)?);
-            }
-            Ok(Value::Array(items))
-        }
-        Type::Map => {
-            let count = decoder.map().map_err(bad)?.ok_or_else(|| malformed("indefinite length".into()))?;
-            let mut pairs =
-                Vec::with_capacity(fitting(count, decoder, len).map_err(malformed)?.min(*items_left));
-            for _ in 0..count {
-                let key = read(decoder, len, depth + 1, items_left)?;
-                pairs.push((key, read(decoder, len, depth + 1, items_left)?));
-            }
-            Ok(Value::Map(pairs))
-        }
-        Type::Tag => {
-            let tag = decoder.tag().map_err(bad)?;
-            Ok(Value::Tag(tag.as_u64(), Box::new(read(decoder, len, depth + 1, items_left)?)))
-        }
-        other => Err(CborError::Unsupported { offset, found: other.to_string() }),
-    }
-}
-
-/// Whether a string's header declares a length above 32 bits. No input is as long; minicbor says so in other words
-/// where such a length does not fit into a pointer, and one input gets one message everywhere.
-fn beyond_32_bits(string: &[u8]) -> bool {
-    matches!(string, [first, a, b, c, d, ..] if first & 0x1f == 27 && (a | b | c | d) != 0)
-}
-
-/// Refuses a count that the remaining bytes cannot hold (every item takes at least one), before allocating for it.
-fn fitting(count: u64, decoder: &Decoder<'_>, len: usize) -> Result<usize, String> {
-    let left = len - decoder.position();
-    usize::try_from(count)
-        .ok()
-        .filter(|n| *n <= left)
-        .ok_or(format!("{count} items declared, {left} bytes left"))
+/// The same, of at most `items_max` items.
+pub(crate) fn decode_small(bytes: &[u8], items_max: usize) -> Result<Value, CborError> {
+    let whole = Place::whole(&bytes);
+    Reader::scan(&bytes, whole, items_max)?;
+    Reader::new(&bytes, whole).value()
 }
 
 #[cfg(test)]

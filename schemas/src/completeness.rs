@@ -3,8 +3,10 @@
 use crate::bundle::{ProvenEntry, limited, proven_entry};
 use crate::cbor::Value;
 use crate::challenge::CHECKPOINT_BYTES_MAX;
+use crate::layout::{ITEM_BYTES_MAX, Layout};
 use crate::object::{Fields, Object, ObjectError};
 use crate::register::{EntryLeaf, PredictionLeaf};
+use crate::source::{Place, Source};
 
 /// The only version there is.
 pub const COMPLETENESS_VERSION: u64 = 1;
@@ -44,27 +46,32 @@ impl Object for Completeness {
         Value::Map(pairs)
     }
 
-    fn from_value(value: Value) -> Result<Completeness, ObjectError> {
-        let mut fields = Fields::open(Self::STEM, value)?;
+    fn decode(bytes: &[u8]) -> Result<Completeness, ObjectError> {
+        Completeness::read(&bytes, Place::whole(&bytes))
+    }
+}
+
+impl Completeness {
+    /// Reads the one encoding from where it is.
+    pub(crate) fn read(source: &dyn Source, place: Place) -> Result<Completeness, ObjectError> {
+        let small = ["tallystick_completeness", "checkpoint", "register"];
+        let names = [&small[..], &["predictions", "entries"]].concat();
+        let mut layout = Layout::open(Self::STEM, source, place, Self::BYTES_MAX, &names)?;
+        let mut fields = layout.fields(&small, ITEM_BYTES_MAX)?;
         // The version first: everything else is this version's business.
         let version = fields.uint("tallystick_completeness", u64::MAX)?;
         if version != COMPLETENESS_VERSION {
             let expected = format!("version {COMPLETENESS_VERSION}");
             return Err(fields.wrong("tallystick_completeness", expected, version.to_string()));
         }
-        let mut predictions = Vec::new();
-        for item in fields.array("predictions", LIST_LEAVES_MAX)? {
-            predictions.push(PredictionLeaf::read(Self::STEM, item)?);
-        }
+        let leaf = |item| PredictionLeaf::read(Self::STEM, item);
+        let predictions = layout.array("predictions", LIST_LEAVES_MAX)?.read(ITEM_BYTES_MAX, leaf)?;
         ascending(&fields, "predictions", predictions.iter().map(|leaf| leaf.index))?;
-        let mut entries = None;
-        if let Some(value) = fields.take_optional("entries") {
-            let mut leaves = Vec::new();
-            for item in fields.as_array("entries", value, LIST_LEAVES_MAX)? {
-                leaves.push(EntryLeaf::read(Self::STEM, item)?);
-            }
-            ascending(&fields, "entries", leaves.iter().map(|leaf| leaf.index))?;
-            entries = Some(leaves);
+        let leaf = |item| EntryLeaf::read(Self::STEM, item);
+        let entries = layout.array_optional("entries", LIST_LEAVES_MAX)?;
+        let entries = entries.map(|items| items.read(ITEM_BYTES_MAX, leaf)).transpose()?;
+        if let Some(entries) = &entries {
+            ascending(&fields, "entries", entries.iter().map(|leaf| leaf.index))?;
         }
         let completeness = Completeness {
             checkpoint: limited(&mut fields, "checkpoint", CHECKPOINT_BYTES_MAX)?,
@@ -72,7 +79,7 @@ impl Object for Completeness {
             predictions,
             entries,
         };
-        fields.close()?;
+        layout.close()?;
         Ok(completeness)
     }
 }

@@ -18,7 +18,9 @@
 pub mod cbor;
 pub mod digest;
 pub mod key;
+pub mod layout;
 pub mod object;
+pub mod source;
 
 pub mod profile;
 pub mod config;

@@ -54,8 +54,11 @@ pub trait Object: Sized {
     /// The object as a CBOR value.
     fn to_value(&self) -> Value;
 
-    /// The object from a CBOR value; every rule of the specification page is checked here.
-    fn from_value(value: Value) -> Result<Self, ObjectError>;
+    /// The object from a CBOR value; every rule of the specification page is checked here, or else, for objects that
+    /// can be large, in [`Object::decode`]. Each calls the other: an object has one of them.
+    fn from_value(value: Value) -> Result<Self, ObjectError> {
+        Self::decode(&cbor::encode(&value))
+    }
 
     /// The one encoding.
     fn encode(&self) -> Vec<u8> {
@@ -92,6 +95,11 @@ impl Fields {
             fields.insert(name, item);
         }
         Ok(Fields { object, fields })
+    }
+
+    /// Fields that were read one by one.
+    pub(crate) fn of(object: &'static str, fields: BTreeMap<String, Value>) -> Fields {
+        Fields { object, fields }
     }
 
     /// Names the items of an array, so that it is read like a map: for objects of which there are many, where names

@@ -6,9 +6,11 @@
 use crate::attachment::AttachmentName;
 use crate::cbor::{self, Value};
 use crate::digest::{RunId, Salt, Seal, StepSeal, digest};
+use crate::layout::{ITEM_BYTES_MAX, Layout};
 use crate::object::{Fields, Object, ObjectError};
 use crate::record::StepRecord;
 use crate::run::Steps;
+use crate::source::Place;
 
 /// Most steps in one prediction; longer runs are predicted in several.
 pub const PREDICTION_STEPS_MAX: usize = 1 << 16;
@@ -177,14 +179,15 @@ impl Object for PredictionBody {
         ])
     }
 
-    fn from_value(value: Value) -> Result<PredictionBody, ObjectError> {
-        let mut fields = Fields::open(Self::STEM, value)?;
+    fn decode(bytes: &[u8]) -> Result<PredictionBody, ObjectError> {
+        let names = ["run", "first", "records"];
+        let place = Place::whole(&bytes);
+        let mut layout = Layout::open(Self::STEM, &bytes, place, Self::BYTES_MAX, &names)?;
+        let mut fields = layout.fields(&["run", "first"], ITEM_BYTES_MAX)?;
         let run = RunId(fields.bytes("run")?);
         let first = fields.uint("first", crate::run::STEPS_MAX)?;
-        let mut records = Vec::new();
-        for item in fields.array("records", PREDICTION_STEPS_MAX)? {
-            records.push(StepRecord::from_value(item)?);
-        }
+        let records = layout.array("records", PREDICTION_STEPS_MAX)?;
+        let records = records.read(ITEM_BYTES_MAX, StepRecord::from_value)?;
         let invalid_before_end = records.iter().rev().skip(1).any(|record| record.non_finite.is_some());
         if records.is_empty() || invalid_before_end {
             return Err(fields.wrong(
@@ -193,7 +196,7 @@ impl Object for PredictionBody {
                 records.len().to_string(),
             ));
         }
-        fields.close()?;
+        layout.close()?;
         Ok(PredictionBody { run, first, records })
     }
 }

@@ -1,16 +1,19 @@
 //! The `receipt` statement: what one device says it computed (docs/spec/receipt.md).
 
 use crate::attachment::{ATTACHMENT_BYTES_MAX, AttachmentName};
-use crate::cbor::Value;
+use crate::cbor::{self, Value};
 use crate::challenge::CHECKPOINT_BYTES_MAX;
-use crate::digest::{Challenge, Checksum, RunId, TraceRoot};
+use crate::digest::{AttachmentDigest, Challenge, Checksum, RunId, TraceRoot};
 use crate::fold::Fold;
+use crate::layout::{ITEM_BYTES_MAX, Layout};
 use crate::object::{Fields, Object, ObjectError};
 use crate::prediction::PREDICTION_STEPS_MAX;
 use crate::record::{
     NonFinite, bits_value, moments_value, non_finite_pair, take_bits, take_moments, take_non_finite,
 };
 use crate::run::{LEAVES_MAX, STEPS_MAX, Steps};
+use crate::source::Place;
+use sha2::{Digest as _, Sha256};
 
 /// A device's statement about its part of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -244,6 +247,27 @@ impl ReceiptBody {
     pub fn record(&self, step: u64) -> Option<&DeviceRecord> {
         self.records.iter().find(|record| record.step == step)
     }
+
+    /// The name of the body with these records, `count` of them, which is never whole in memory.
+    pub fn name_of(
+        run: RunId,
+        rank: u64,
+        count: usize,
+        records: impl Iterator<Item = DeviceRecord>,
+    ) -> AttachmentName {
+        // The records are the last field: what comes before them is what a body without any begins with.
+        let mut head = ReceiptBody { run, rank, records: Vec::new() }.encode();
+        assert_eq!(head.pop(), Some(0x80), "receipt: a body ends with its list of records");
+        head.extend(cbor::array_head(count as u64));
+        let (mut hasher, mut bytes) = (Sha256::new(), 0);
+        let mut write = |part: &[u8]| {
+            hasher.update(part);
+            bytes += part.len() as u64;
+        };
+        write(&head);
+        records.for_each(|record| write(&cbor::encode(&record_value(&record))));
+        AttachmentName { sha256: AttachmentDigest(hasher.finalize().into()), bytes }
+    }
 }
 
 impl Object for ReceiptBody {
@@ -258,20 +282,23 @@ impl Object for ReceiptBody {
         ])
     }
 
-    fn from_value(value: Value) -> Result<ReceiptBody, ObjectError> {
-        let mut fields = Fields::open(Self::STEM, value)?;
+    fn decode(bytes: &[u8]) -> Result<ReceiptBody, ObjectError> {
+        let names = ["run", "rank", "records"];
+        let place = Place::whole(&bytes);
+        let mut layout = Layout::open(Self::STEM, &bytes, place, Self::BYTES_MAX, &names)?;
+        let mut fields = layout.fields(&["run", "rank"], ITEM_BYTES_MAX)?;
         let run = RunId(fields.bytes("run")?);
         let rank = fields.uint("rank", LEAVES_MAX)?;
-        let mut records: Vec<DeviceRecord> = Vec::new();
-        for item in fields.array("records", PREDICTION_STEPS_MAX)? {
+        let mut last = None;
+        let records = layout.array("records", PREDICTION_STEPS_MAX)?.read(ITEM_BYTES_MAX, |item| {
             let record = record_from(item)?;
-            if let Some(last) = records.last().filter(|last| last.step >= record.step) {
-                let found = format!("{} after {}", record.step, last.step);
+            if let Some(last) = last.replace(record.step).filter(|last| *last >= record.step) {
+                let found = format!("{} after {last}", record.step);
                 return Err(fields.wrong("records", "ascending steps", found));
             }
-            records.push(record);
-        }
-        fields.close()?;
+            Ok(record)
+        })?;
+        layout.close()?;
         Ok(ReceiptBody { run, rank, records })
     }
 }

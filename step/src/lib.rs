@@ -27,6 +27,7 @@ pub mod order;
 pub mod tokens;
 
 // One leaf.
+pub mod file;
 pub mod buffer;
 pub mod execute;
 pub mod memory;

@@ -1,6 +1,7 @@
 //! From run.toml to everything a session needs: config, tokens, plan, first state, run.
 
 use crate::checksum::checksum_u32;
+use crate::file::open_file;
 use crate::init;
 use crate::plan::{self, PlanError};
 use crate::snapshot::{self, SnapshotError};
@@ -149,7 +150,7 @@ impl Setup {
 
 fn read_config(path: &Path) -> Result<Config, SetupError> {
     let unreadable = |source| SetupError::Read { path: path.to_owned(), source };
-    let file = std::fs::File::open(path).map_err(unreadable)?;
+    let file = open_file(path).map_err(unreadable)?;
     let mut text = String::new();
     // One byte more than allowed is enough to know that it is too long.
     file.take(TOML_BYTES_MAX as u64 + 1).read_to_string(&mut text).map_err(unreadable)?;
@@ -161,7 +162,7 @@ fn read_config(path: &Path) -> Result<Config, SetupError> {
 /// The text of the config.json that a run.toml names.
 fn read_model(path: &Path) -> Result<String, String> {
     let cannot = |error: std::io::Error| format!("could not read it: {error}");
-    let file = std::fs::File::open(path).map_err(cannot)?;
+    let file = open_file(path).map_err(cannot)?;
     let mut text = String::new();
     file.take(JSON_BYTES_MAX as u64 + 1).read_to_string(&mut text).map_err(cannot)?;
     Ok(text)

@@ -9,6 +9,7 @@ mod map;
 pub(crate) mod words;
 
 use crate::buffer::Flat;
+use crate::file::open_file;
 use crate::state::{State, words_of};
 use schemas::digest::RunId;
 use schemas::plan::Parameter;
@@ -153,7 +154,7 @@ pub(crate) fn write_header(file: &mut impl Write, header: &[u8]) -> Result<(), W
 
 /// Whether `path` is, byte for byte, what `write` would write.
 pub fn holds(path: &Path, layout: &[Parameter], state: &State) -> bool {
-    let Ok(mut file) = File::open(path) else { return false };
+    let Ok(mut file) = open_file(path) else { return false };
     let same = write_to(&mut Comparing(&mut file), layout, state).is_ok();
     same && file.read(&mut [0]).is_ok_and(|more| more == 0)
 }
@@ -236,7 +237,7 @@ fn read_whole(
     layout: &[Parameter],
     source: impl Fn(File) -> Source,
 ) -> Result<State, WrongSnapshot> {
-    let mut file = File::open(path)?;
+    let mut file = open_file(path)?;
     let (header, body) = header::read(&mut file)?;
     let step = header::check(header, layout)?;
     let words = layout.iter().map(words_of).sum::<usize>();

@@ -6,13 +6,13 @@
 //! model has it is refused by name: half of a model's weights, or another's, would train into something nobody asked
 //! for.
 
+use crate::file::open_file;
 use crate::snapshot::header::{self, Entry};
 use crate::snapshot::words::{self, Source};
 use crate::snapshot::{self, WrongSnapshot};
 use crate::state::{spans, words_of};
 use schemas::plan::Parameter;
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::path::{Path, PathBuf};
 
 /// Prefixes of a model's own tensors, which a file may leave out.
@@ -103,7 +103,7 @@ fn read_whole(path: &Path, layout: &[Parameter]) -> Result<Vec<f32>, WrongWeight
     if path.extension().is_some_and(|ending| ending == "json") {
         return Err(WrongWeights::Sharded);
     }
-    let mut file = File::open(path)?;
+    let mut file = open_file(path)?;
     let (header, body) = header::read(&mut file)?;
     check_places(&header.tensors, body.bytes)?;
     let mut tensors: BTreeMap<String, Entry> = BTreeMap::new();

@@ -1,26 +1,27 @@
 //! Checks a bundle from scratch, offline (docs/spec/bundle.md). The steps have the numbers of that page.
 
+use crate::answered::{self, Answered, AnsweredError};
+use crate::attached::{self, Named};
 use crate::case::{Case, Decision, Replayed};
 use crate::covers::{self, CoversError, NoQuorum};
 use crate::entries::{self, Entries, EntriesError};
-use crate::evidence::{Evidence, EvidenceError};
-use crate::implied;
+use crate::evidence::EvidenceError;
 use crate::policy::Policy;
 use crate::prediction::{PredictionError, read_body, read_plan};
-use crate::receipt::{Admitted, Refusal, Terms, admit, check_rule};
+use crate::receipt::{Refusal, Terms, check_rule};
 use crate::reconcile::{reconcile, refused_of};
 use crate::report::{Class, Report, TITLE_OPENLY, counted};
 use crate::times::{Times, names};
 use schemas::attachment::AttachmentName;
-use schemas::bundle::{BUNDLE_VERSION_1, Bundle};
+use schemas::bundle::stored::{StoredBundle, unread};
 use schemas::digest::{AttachmentDigest, EntryDigest};
-use schemas::object::{Object, ObjectError};
+use schemas::object::ObjectError;
 use schemas::plan::Plan;
 use schemas::prediction::{OpenBody, PredictionBody};
-use schemas::receipt::Receipt;
+use schemas::receipt::Answer;
+use schemas::source::{Source, SourceError};
 use schemas::verdict::{Outcome, Verdict};
-use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use tlog::checkpoint::CheckpointError;
 use tlog::cosignature::Cosignature;
 use tlog::note::{Verifier as _, VerifierKey};
@@ -28,7 +29,7 @@ use tlog::tree::TreeHead;
 
 /// Why a check of a bundle failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-enum Failure {
+pub(crate) enum Failure {
     #[error(transparent)]
     Decode(#[from] ObjectError),
     #[error(transparent)]
@@ -51,6 +52,8 @@ enum Failure {
     Covers(#[from] CoversError),
     #[error(transparent)]
     Quorum(#[from] NoQuorum),
+    #[error(transparent)]
+    Answered(#[from] AnsweredError),
     #[error("the run's profile is {found:?}, the policy accepts {expected}")]
     Profile { expected: String, found: String },
     #[error("the {what} is not among the attachments: expected {expected} of {bytes} bytes")]
@@ -67,50 +70,71 @@ enum Failure {
     Verdict { field: &'static str, expected: String, found: String },
     #[error("{0}")]
     Outcome(String),
+    /// Nothing about the bundle: it ends the checks.
+    #[error(transparent)]
+    Source(#[from] SourceError),
 }
 
-/// Checks a bundle against a policy.
+/// Checks a bundle in memory against a policy.
 pub fn check(bytes: &[u8], policy: &Policy) -> Report {
-    let mut report = Report::new();
-    // The checks end at the first that fails; the report has it.
-    let _ = walk(decode(bytes), policy, &mut report);
-    report
+    check_stored(&bytes, policy).expect("bundle: memory can be read, and does not change")
 }
 
-/// The same, and gives up the bytes once they are read: so a bundle is not held twice while it is checked.
-pub fn check_owned(bytes: Vec<u8>, policy: &Policy) -> Report {
+/// Checks a bundle where it is, and holds what it needs of it. An error says that the bytes could not be had, or were
+/// others when they were read again: nothing is then known of the bundle.
+pub fn check_stored(source: &dyn Source, policy: &Policy) -> Result<Report, SourceError> {
     let mut report = Report::new();
-    let decoded = decode(&bytes);
-    drop(bytes);
-    let _ = walk(decoded, policy, &mut report);
-    report
+    match walk(source, policy, &mut report) {
+        // The checks end at the first that fails; the report has it.
+        Ok(()) | Err(Stop::Failed) => Ok(report),
+        Err(Stop::Unread(error)) => Err(error),
+    }
 }
 
-fn walk(decoded: Step<Bundle>, policy: &Policy, report: &mut Report) -> Option<()> {
-    let bundle = report.record(1, decoded)?;
+/// Why the checks end.
+enum Stop {
+    /// One of them does not hold.
+    Failed,
+    /// One of them could not be carried out.
+    Unread(SourceError),
+}
+
+/// Records how a check went.
+fn record<T>(report: &mut Report, number: usize, step: Step<T>) -> Result<T, Stop> {
+    match step {
+        Err(Failure::Source(error)) => Err(Stop::Unread(error)),
+        step => report.record(number, step).ok_or(Stop::Failed),
+    }
+}
+
+fn walk(source: &dyn Source, policy: &Policy, report: &mut Report) -> Result<(), Stop> {
+    let mut bundle = record(report, 1, decode(source))?;
     let log = policy.log_of(&bundle.checkpoint);
     let trust = Trust { policy, log };
-    let (head, last) = report.record(2, checkpoint(&bundle, trust))?;
-    report.record(3, inclusions(&bundle, head))?;
-    let entries = report.record(4, statements(&bundle, policy))?;
-    let attachments = Attachments::of(&bundle);
-    let opened = report.record(5, opened(&bundle, &entries, &attachments, policy))?;
+    let (head, last) = record(report, 2, checkpoint(&bundle, trust))?;
+    record(report, 3, inclusions(&bundle, head))?;
+    let entries = record(report, 4, statements(&bundle, policy))?;
+    // What has been read and is not looked at again is let go, here and below: the next parts need the room.
+    bundle.entries = Vec::new();
+    let opened = record(report, 5, opened(&bundle, &entries, policy))?;
     if entries.prediction.object.open.is_some() {
         // There is no opening to come after, and so no order that would rule out copying.
         report.retitle(6, TITLE_OPENLY);
     }
-    let Placed { covering, register } = report.record(6, order(&bundle, &entries, trust, head))?;
-    let named = report.record(7, named(&bundle, &entries, &opened, &attachments, log))?;
-    let decision = report.record(8, compare(&entries, &opened, &named))?;
+    let Placed { covering, register, answered } = record(report, 6, order(&bundle, &entries, trust, head))?;
+    (bundle.covers, bundle.completeness) = (Vec::new(), None);
+    let named = record(report, 7, attached::named(&bundle, &entries, &opened, log))?;
+    let decision = record(report, 8, compare(&entries, &opened, &named))?;
     report.caveats = caveats(&entries, policy, &decision, register);
     let notes: Vec<&[u8]> =
         entries.receipts.iter().map(|receipt| receipt.object.checkpoint.as_slice()).collect();
     report.times = Some(Times::of(policy, log, covering, &last, &notes));
     report.register = register;
+    report.answered = Some(answered);
     report.verdict = Some(entries.verdict.object.clone());
-    report.record(9, outcome(&decision, policy))?;
+    record(report, 9, outcome(&decision, entries.verdict.object.answer, policy))?;
     report.class = Class::Agreeing;
-    Some(())
+    Ok(())
 }
 
 /// The policy, and the log of it that the bundle is of.
@@ -121,14 +145,17 @@ struct Trust<'a> {
 }
 
 /// What a check that holds gives to later ones, and what it covered, in words.
-type Step<T> = Result<(T, String), Failure>;
+pub(crate) type Step<T> = Result<(T, String), Failure>;
 
 /// Step 1: the bytes are a bundle of this version.
-fn decode(bytes: &[u8]) -> Step<Bundle> {
-    let bundle = Bundle::decode(bytes)?;
+fn decode(source: &dyn Source) -> Step<StoredBundle<'_>> {
+    let bundle = StoredBundle::read(source).map_err(|error| match unread(&error) {
+        Some(error) => Failure::Source(error.clone()),
+        None => error.into(),
+    })?;
     let what = format!(
         "{}: {}, {}, a plan, {}",
-        counted(bytes.len(), "byte"),
+        counted(bundle.bytes() as usize, "byte"),
         counted(bundle.entries.len(), "statement"),
         counted(bundle.covers.len(), "cover"),
         counted(bundle.attachments.len(), "attachment")
@@ -137,7 +164,7 @@ fn decode(bytes: &[u8]) -> Step<Bundle> {
 }
 
 /// Step 2: the checkpoint is the log's, by the policy's key, and cosigned by a quorum.
-fn checkpoint(bundle: &Bundle, Trust { policy, log }: Trust) -> Step<(TreeHead, Vec<Cosignature>)> {
+fn checkpoint(bundle: &StoredBundle, Trust { policy, log }: Trust) -> Step<(TreeHead, Vec<Cosignature>)> {
     let (head, cosignatures) = covers::open(&bundle.checkpoint, policy, log)?;
     covers::quorum(policy, head, &cosignatures)?;
     let mut what = format!("{}, tree size {}, root {}", log.name(), head.size, head.root);
@@ -148,56 +175,33 @@ fn checkpoint(bundle: &Bundle, Trust { policy, log }: Trust) -> Step<(TreeHead, 
 }
 
 /// Step 3: each entry is in that tree, at its index.
-fn inclusions(bundle: &Bundle, head: TreeHead) -> Step<()> {
+fn inclusions(bundle: &StoredBundle, head: TreeHead) -> Step<()> {
     entries::check_inclusions(bundle, head)?;
     Ok(((), counted(bundle.entries.len(), "inclusion proof")))
 }
 
 /// Step 4: each entry is a statement with a valid signature, in its role, by a key trusted in that role.
-fn statements(bundle: &Bundle, policy: &Policy) -> Step<Entries> {
+fn statements(bundle: &StoredBundle, policy: &Policy) -> Step<Entries> {
     let entries = entries::open(bundle, policy)?;
     let what = format!("{} signatures, {} of them devices'", bundle.entries.len(), entries.receipts.len());
     Ok((entries, what))
 }
 
-/// Attachments by name.
-struct Attachments<'a>(BTreeMap<AttachmentDigest, &'a [u8]>);
-
-impl<'a> Attachments<'a> {
-    fn of(bundle: &'a Bundle) -> Attachments<'a> {
-        let name = |bytes: &'a Vec<u8>| (AttachmentDigest::of(bytes), bytes.as_slice());
-        Attachments(bundle.attachments.iter().map(name).collect())
-    }
-
-    fn there(&self, name: AttachmentName) -> Option<&'a [u8]> {
-        self.0.get(&name.sha256).copied().filter(|bytes| bytes.len() as u64 == name.bytes)
-    }
-
-    fn find(&self, what: impl Into<String>, name: AttachmentName) -> Result<&'a [u8], Failure> {
-        match self.there(name) {
-            Some(bytes) => Ok(bytes),
-            None => {
-                Err(Failure::NoAttachment { what: what.into(), expected: name.sha256, bytes: name.bytes })
-            }
-        }
-    }
-}
-
 /// The prediction, opened.
-struct Opened {
-    plan: Plan,
-    body: PredictionBody,
-    name: AttachmentName,
+pub(crate) struct Opened {
+    pub(crate) plan: Plan,
+    pub(crate) body: PredictionBody,
+    pub(crate) name: AttachmentName,
 }
 
 /// Step 5: the plan is the run's; salt and body are what was sealed, and fit run and plan.
-fn opened(bundle: &Bundle, entries: &Entries, attachments: &Attachments, policy: &Policy) -> Step<Opened> {
+fn opened(bundle: &StoredBundle, entries: &Entries, policy: &Policy) -> Step<Opened> {
     let run = &entries.run.object;
     if !policy.profiles().is_empty() && !policy.profiles().contains(&run.profile) {
         let found = run.profile.clone();
         return Err(Failure::Profile { expected: policy.profiles().join(", "), found });
     }
-    let plan = read_plan(run, &bundle.plan)?;
+    let plan = read_plan(run, &bundle.plan()?)?;
     let prediction = &entries.prediction;
     if let Some(opening) = &entries.opening
         && opening.object.prediction != prediction.digest
@@ -206,8 +210,8 @@ fn opened(bundle: &Bundle, entries: &Entries, attachments: &Attachments, policy:
         return Err(Failure::OtherPrediction { expected: prediction.digest, found });
     }
     let OpenBody { salt, body: name } = open_body(entries);
-    let bytes = attachments.find("prediction's body", name)?;
-    let body = read_body(entries.id, run, &prediction.object, salt, bytes)?;
+    let bytes = attached::find(bundle, "prediction's body", name)?;
+    let body = read_body(entries.id, run, &prediction.object, salt, &bytes)?;
     let what = format!(
         "plan {}, {} under seal {}",
         run.plan,
@@ -229,11 +233,13 @@ struct Placed {
     covering: Vec<Cosignature>,
     /// The register by which the prediction is the only one.
     register: Option<u64>,
+    /// Which trees the receipts answer.
+    answered: Answered,
 }
 
 /// Step 6: run, prediction, receipts, opening and verdict came in this order, and each receipt's challenge is of a
 /// checkpoint that already covered the prediction and is part of the same history. The prediction is the only one.
-fn order(bundle: &Bundle, entries: &Entries, trust: Trust, head: TreeHead) -> Step<Placed> {
+fn order(bundle: &StoredBundle, entries: &Entries, trust: Trust, head: TreeHead) -> Step<Placed> {
     let (prediction, verdict) = (entries.prediction.index, entries.verdict.index);
     before("run", entries.run.index, "prediction", prediction)?;
     if let Some(opening) = &entries.opening {
@@ -248,23 +254,25 @@ fn order(bundle: &Bundle, entries: &Entries, trust: Trust, head: TreeHead) -> St
         }
     }
     let terms = terms(entries, trust.log);
-    let mut heads = BTreeMap::new();
+    let mut of_receipts = Vec::new();
     for receipt in &entries.receipts {
         let index = receipt.index;
         let of = check_rule(&receipt.object, index, &terms)
             .map_err(|source| Failure::Receipt { index, source })?;
         before("receipt", index, "verdict", verdict)?;
-        // Two checkpoints of one size and different roots cannot both be consistent with the bundle's.
-        heads.entry((of.size.0, *of.root.as_bytes())).or_insert(of);
+        of_receipts.push(of);
     }
-    let mut answered = BTreeMap::new();
-    for (&(size, _), &of) in &heads {
-        if answered.insert(size, of).is_some() {
+    let mut heads = BTreeMap::new();
+    for of in &of_receipts {
+        // Two checkpoints of one size and different roots cannot both be consistent with the bundle's.
+        let size = of.size.0;
+        if heads.insert(size, *of).is_some_and(|other| other != *of) {
             return Err(CoversError::Root { size }.into());
         }
     }
     let trust = (trust.policy, trust.log);
-    let covering = covers::check(bundle, entries, trust, &answered, head)?;
+    let covering = covers::check(bundle, entries, trust, &heads, head)?;
+    let answered = answered::check(&bundle.covers, entries, trust, &of_receipts)?;
     let register = covers::only_prediction(bundle, entries, trust, head)?;
     let receipts = counted(entries.receipts.len(), "receipt");
     let checkpoints = counted(bundle.covers.len(), "checkpoint");
@@ -281,7 +289,7 @@ fn order(bundle: &Bundle, entries: &Entries, trust: Trust, head: TreeHead) -> St
             "; its signer's only prediction of these steps, by the register of entry {register}"
         ));
     }
-    Ok((Placed { covering, register }, what))
+    Ok((Placed { covering, register, answered }, what))
 }
 
 fn before(
@@ -296,7 +304,7 @@ fn before(
     }
 }
 
-fn terms<'a>(entries: &'a Entries, log: &'a VerifierKey) -> Terms<'a> {
+pub(crate) fn terms<'a>(entries: &'a Entries, log: &'a VerifierKey) -> Terms<'a> {
     Terms {
         run: &entries.run.object,
         id: entries.id,
@@ -304,89 +312,6 @@ fn terms<'a>(entries: &'a Entries, log: &'a VerifierKey) -> Terms<'a> {
         prediction_index: entries.prediction.index,
         opening_index: entries.opening.as_ref().map(|opening| opening.index),
     }
-}
-
-/// What receipts and verdict name.
-struct Named {
-    receipts: Vec<Admitted>,
-    evidence: Evidence,
-}
-
-/// Step 7: what entries name is there and can be read, and nothing else is there.
-fn named(
-    bundle: &Bundle,
-    entries: &Entries,
-    opened: &Opened,
-    attachments: &Attachments,
-    log: &VerifierKey,
-) -> Step<Named> {
-    let mut used = BTreeSet::from([opened.name.sha256]);
-    let terms = terms(entries, log);
-    let (mut receipts, mut folds, mut implied) = (Vec::new(), Vec::new(), 0);
-    for entry in &entries.receipts {
-        let (index, receipt) = (entry.index, &entry.object);
-        let bytes = match attachments.there(receipt.body) {
-            Some(bytes) => Cow::Borrowed(bytes),
-            None => {
-                let (bytes, own) =
-                    implied_body(bundle, entries, opened, receipt).ok_or_else(|| Failure::NoAttachment {
-                        what: format!("body of the receipt of device {}", receipt.rank),
-                        expected: receipt.body.sha256,
-                        bytes: receipt.body.bytes,
-                    })?;
-                folds.extend(own);
-                implied += 1;
-                Cow::Owned(bytes)
-            }
-        };
-        used.insert(receipt.body.sha256);
-        let admitted = admit(entry.digest, entry.signer, receipt, index, &bytes, &terms)
-            .map_err(|source| Failure::Receipt { index, source })?;
-        receipts.push(admitted);
-    }
-    if implied::has_unused(&bundle.folds, &folds) {
-        return Err(Failure::Folds);
-    }
-    let mut evidence = Evidence::none();
-    for &name in &entries.verdict.object.evidence {
-        let bytes = attachments.find("evidence of the verdict", name)?;
-        used.insert(name.sha256);
-        evidence.add(bytes).map_err(|source| Failure::Evidence { name: name.sha256, source })?;
-    }
-    match attachments.0.keys().find(|name| !used.contains(name)) {
-        Some(name) => Err(Failure::Unnamed(*name)),
-        None => {
-            let mut what = counted(attachments.0.len(), "attachment");
-            if implied > 0 {
-                what.push_str(&format!(
-                    "; bodies of {} follow from the prediction",
-                    counted(implied, "receipt")
-                ));
-            }
-            Ok((Named { receipts, evidence }, what))
-        }
-    }
-}
-
-/// The body that a receipt names, if it follows from the prediction and the bundle's folds, and which folds it has.
-fn implied_body(
-    bundle: &Bundle,
-    entries: &Entries,
-    opened: &Opened,
-    receipt: &Receipt,
-) -> Option<(Vec<u8>, Vec<usize>)> {
-    if bundle.version == BUNDLE_VERSION_1 {
-        return None;
-    }
-    let terms = implied::Terms {
-        run: &entries.run.object,
-        id: entries.id,
-        body: &opened.body,
-        devices: receipt.devices,
-    };
-    let (body, folds) = terms.body(receipt.rank, &bundle.folds)?;
-    let bytes = body.encode();
-    receipt.body.names(&bytes).then_some((bytes, folds))
 }
 
 /// Step 8: comparing prediction and receipts from scratch gives the logged verdict, field by field.
@@ -407,6 +332,9 @@ fn compare(entries: &Entries, opened: &Opened, named: &Named) -> Step<Decision> 
         replayed: &replayed,
     };
     let decision = reconcile(&case)?;
+    if let Some(error) = named.evidence.unread() {
+        return Err(error.clone().into());
+    }
     let expected = Verdict {
         run: entries.id,
         prediction: entries.prediction.digest,
@@ -460,12 +388,17 @@ fn show(value: &impl std::fmt::Debug) -> String {
     }
 }
 
-/// Step 9: the verdict is `agree`, and rests on receipts that count.
-fn outcome(decision: &Decision, policy: &Policy) -> Step<()> {
+/// Step 9: the verdict is `agree`, rests on receipts that count, and on a replay if the policy asks for one.
+fn outcome(decision: &Decision, answer: Option<Answer>, policy: &Policy) -> Step<()> {
     let at = decision.step.map(|step| format!(" at step {step}")).unwrap_or_default();
     match decision.outcome {
         Outcome::Agree if decision.simulated && !policy.simulated() => Err(Failure::Outcome(
             "verdict is agree by receipts of a simulated device, which the policy does not accept".into(),
+        )),
+        Outcome::Agree if policy.replayed() && answer.is_none() => Err(Failure::Outcome(
+            "verdict is agree, but the answers to the challenge were not held against a replay, which the policy asks \
+             for: `client reconcile --replay run.toml` does it"
+                .into(),
         )),
         Outcome::Agree => Ok(((), "every compared value equals its prediction".into())),
         Outcome::Diverge => {

@@ -13,6 +13,7 @@ use schemas::record::StepRecord;
 use schemas::run::{Run, Steps};
 use schemas::trace::Meeting;
 use schemas::verdict::{Cause, Finding, Outcome, Phase, WrongWord};
+use std::borrow::Cow;
 
 /// Most findings, and most missing things, that are listed: a verdict has to fit in a log entry. What is beyond is
 /// counted in words.
@@ -40,7 +41,7 @@ pub struct Case<'a> {
     /// Receipts that were not admitted, in words. They decide nothing; an incomplete verdict lists them.
     pub refused: &'a [String],
     /// Traces and meetings at hand.
-    pub evidence: &'a Evidence,
+    pub evidence: &'a Evidence<'a>,
     /// The expected answer to the challenge, if someone replayed its step.
     pub answer: Option<Answer>,
     /// What replays of operations came to, at most one for each rank.
@@ -138,6 +139,8 @@ pub(crate) struct Scene<'a> {
     pub(crate) devices: u64,
     /// By rank.
     pub(crate) by_rank: &'a [Option<&'a Admitted>],
+    /// What each did in the step, by rank.
+    pub(crate) records: Vec<Option<Cow<'a, DeviceRecord>>>,
 }
 
 /// What a device did in a step.
@@ -150,8 +153,8 @@ pub(crate) enum Departure {
 }
 
 impl<'a> Scene<'a> {
-    pub(crate) fn record(&self, rank: u64) -> Option<&'a DeviceRecord> {
-        self.by_rank[rank as usize].and_then(|admitted| admitted.record(self.step))
+    pub(crate) fn record(&self, rank: u64) -> Option<&DeviceRecord> {
+        self.records[rank as usize].as_deref()
     }
 
     /// Leaves of each device.
@@ -172,10 +175,10 @@ impl<'a> Scene<'a> {
     }
 
     /// The predicted folds of the step, if they are at hand and of the right form.
-    pub(crate) fn meeting(&self) -> Option<&'a Meeting> {
+    pub(crate) fn meeting(&self) -> Option<Meeting> {
         let outcome = self.predicted.outcome.as_ref()?;
-        let meeting = self.case.evidence.meeting(outcome.meeting)?;
-        (meeting.step == self.step && meeting.nodes.len() == outcome.nodes.len()).then_some(meeting)
+        let meeting = self.case.evidence.meeting(outcome.meeting, self.step)?;
+        (meeting.nodes.len() == outcome.nodes.len()).then_some(meeting)
     }
 
     /// A finding on `rank`; what more is known is filled in by the caller.

@@ -5,7 +5,7 @@ use crate::entries::Entries;
 use crate::policy::Policy;
 use crate::receipt::{CoverError, check_cover};
 use crate::times::names;
-use schemas::bundle::Bundle;
+use schemas::bundle::stored::StoredBundle;
 use schemas::register::PredictionLeaf;
 use std::collections::BTreeMap;
 use tlog::checkpoint::{Checkpoint, CheckpointError};
@@ -82,7 +82,7 @@ pub(crate) fn quorum(policy: &Policy, head: TreeHead, cosignatures: &[Cosignatur
 /// Each tree that a receipt answers has its cover, and each cover is of such a tree or has its own cosigned checkpoint;
 /// all hold the prediction and are part of the tree `last`. Returns the covers' cosignatures.
 pub(crate) fn check(
-    bundle: &Bundle,
+    bundle: &StoredBundle,
     entries: &Entries,
     (policy, log): (&Policy, &VerifierKey),
     answered: &BTreeMap<u64, TreeHead>,
@@ -118,7 +118,7 @@ pub(crate) fn check(
 /// By the log's register, which is later than the opening, the prediction is its signer's only one of any of its steps.
 /// Returns the register's index, if the bundle has one.
 pub(crate) fn only_prediction(
-    bundle: &Bundle,
+    bundle: &StoredBundle,
     entries: &Entries,
     (policy, log): (&Policy, &VerifierKey),
     last: TreeHead,

@@ -2,7 +2,8 @@
 
 use crate::policy::Policy;
 use crate::receipt::inclusion;
-use schemas::bundle::{Bundle, ProvenEntry};
+use schemas::bundle::ProvenEntry;
+use schemas::bundle::stored::StoredBundle;
 use schemas::digest::{EntryDigest, RunId};
 use schemas::key::PublicKey;
 use schemas::opening::Opening;
@@ -56,7 +57,7 @@ pub(crate) struct Entries {
 }
 
 /// Step 3: every entry is in the tree.
-pub(crate) fn check_inclusions(bundle: &Bundle, head: TreeHead) -> Result<(), EntriesError> {
+pub(crate) fn check_inclusions(bundle: &StoredBundle, head: TreeHead) -> Result<(), EntriesError> {
     for entry in &bundle.entries {
         check_inclusion(&inclusion(&entry.proof), leaf(entry), head)
             .map_err(|source| EntriesError::Inclusion { index: entry.index, source })?;
@@ -69,7 +70,7 @@ pub(crate) fn leaf(entry: &ProvenEntry) -> Leaf {
 }
 
 /// Step 4: every entry is a statement, in its role, signed by a key of that role.
-pub(crate) fn open(bundle: &Bundle, policy: &Policy) -> Result<Entries, EntriesError> {
+pub(crate) fn open(bundle: &StoredBundle, policy: &Policy) -> Result<Entries, EntriesError> {
     let mut statements = Vec::new();
     for entry in &bundle.entries {
         let index = entry.index;
@@ -95,7 +96,7 @@ pub(crate) fn open(bundle: &Bundle, policy: &Policy) -> Result<Entries, EntriesE
 }
 
 /// Gives each statement its role by kind and position.
-fn assign(bundle: &Bundle, statements: Vec<(u64, Statement)>) -> Result<Entries, EntriesError> {
+fn assign(bundle: &StoredBundle, statements: Vec<(u64, Statement)>) -> Result<Entries, EntriesError> {
     let kinds: Vec<&str> = statements.iter().map(|(_, statement)| statement.payload.stem()).collect();
     let wrong = || EntriesError::Kinds { found: kinds.join(", ") };
     let mut rest = statements.into_iter().peekable();

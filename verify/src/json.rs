@@ -1,5 +1,6 @@
 //! A report, an opened step and a verdict as JSON: one text for whoever asks, the command or a page.
 
+use crate::answered::Answered;
 use crate::opened::{self, node_names, number};
 use crate::report::{Check, Class, Report, State};
 use crate::times::Times;
@@ -28,6 +29,7 @@ pub fn report(report: &Report) -> Value {
         "checks": report.checks.iter().map(check).collect::<Vec<_>>(),
         "caveats": report.caveats,
         "register": report.register,
+        "challenge": report.answered.as_ref().map(answered),
         "times": report.times.as_ref().map(times),
         "verdict": report.verdict.as_ref().map(verdict),
     })
@@ -88,6 +90,17 @@ fn outcome(outcome: &Outcome) -> Value {
 /// An f32, as its bits and as the number they are.
 fn value(bits: u32) -> Value {
     json!({ "bits": format!("{bits:#010x}"), "value": number(bits) })
+}
+
+/// Which checkpoints were answered.
+pub fn answered(answered: &Answered) -> Value {
+    json!({
+        "sizes": answered.sizes,
+        "smallest": answered.smallest,
+        "first_cosigned": answered.first_cosigned,
+        "step": answered.step,
+        "says": answered.lines(),
+    })
 }
 
 /// What is proven of times, in POSIX seconds.

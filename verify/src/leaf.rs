@@ -74,17 +74,16 @@ fn wrong_trace(
     let found_root = record.traces[(leaf - rank * scene.leaves_each()) as usize];
     let expected_root = scene.predicted.traces[leaf as usize];
     // A root binds step and leaf; one that names others was never a trace of this leaf.
-    let of_leaf = |trace: &&Trace| trace.step == step && trace.leaf == leaf;
-    let expected = case.evidence.trace(expected_root).filter(of_leaf);
-    let found = case.evidence.trace(found_root).filter(of_leaf);
+    let expected = case.evidence.trace(expected_root, step, leaf);
+    let found = case.evidence.trace(found_root, step, leaf);
     if expected.is_none() {
         needed.push(Need::PredictedTrace { step, leaf });
     }
     if found.is_none() {
         needed.push(Need::DeviceTrace { step, leaf, rank });
     }
-    let (Some(expected), Some(found)) = (expected, found) else {
-        let why = match (expected, found) {
+    let (Some(expected), Some(found)) = (&expected, &found) else {
+        let why = match (&expected, &found) {
             _ if case.evidence.strays(step, leaf, [expected_root, found_root]) => {
                 "a trace was given for it that has another root than the one signed"
             }

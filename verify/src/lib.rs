@@ -13,6 +13,7 @@
 //! | 10 bundle | does the whole argument stand? | [`policy`], [`policy_file`], [`bundle`], [`report`], [`json`] |
 //! | 10 bundle | which receipt bodies follow from the prediction? | [`implied`] |
 //! | 10 bundle | when was it? | [`times`] |
+//! | 10 bundle | which checkpoint was answered, and could another have been? | [`answered`] |
 //! | 10 bundle | is there no second prediction? | [`completeness`] |
 //! | 10 bundle | is this one step the sealed one? | [`opened`] |
 
@@ -33,7 +34,9 @@ pub mod policy;
 pub mod times;
 mod entries;
 mod covers;
+pub mod answered;
 pub mod implied;
+mod attached;
 pub mod bundle;
 pub mod report;
 pub mod completeness;

@@ -142,7 +142,7 @@ pub(crate) fn meeting_fold(
     if meeting.is_none() {
         needed.push(Need::Meeting { step: scene.step });
     }
-    meeting.map(pick)
+    meeting.as_ref().map(pick)
 }
 
 /// The finding on a device whose receipt contradicts what `witness` received from it at `level`.

@@ -1,6 +1,7 @@
 //! Whom the reader of a bundle trusts, and what they ask for. A policy that exists is usable: every key in it has been
 //! parsed.
 
+use crate::answered::Asked;
 use crate::policy_file::LineError;
 use schemas::key::PublicKey;
 use tlog::cosignature::CosignerKey;
@@ -18,6 +19,8 @@ pub struct Policy {
     profiles: Vec<String>,
     simulated: bool,
     complete: bool,
+    replayed: bool,
+    challenge: Vec<Asked>,
     witnesses: Option<tlog::policy::Policy>,
     faulty: usize,
 }
@@ -94,6 +97,8 @@ impl Policy {
             profiles: Vec::new(),
             simulated: true,
             complete: false,
+            replayed: false,
+            challenge: Vec::new(),
             witnesses: None,
             faulty: 0,
         })
@@ -109,6 +114,14 @@ impl Policy {
 
     pub(crate) fn set_complete(&mut self, asked: bool) {
         self.complete = asked;
+    }
+
+    pub(crate) fn set_replayed(&mut self, asked: bool) {
+        self.replayed = asked;
+    }
+
+    pub(crate) fn set_challenge(&mut self, asked: Vec<Asked>) {
+        self.challenge = asked;
     }
 
     /// What witnesses there are, how many must have cosigned, and how many of them may be wrong about the time.
@@ -178,6 +191,21 @@ impl Policy {
     /// Whether a bundle must show that its prediction is the only one.
     pub fn complete(&self) -> bool {
         self.complete
+    }
+
+    /// Whether the answers to the challenge must have been held against a replay.
+    pub fn replayed(&self) -> bool {
+        self.replayed
+    }
+
+    /// What is asked of the checkpoints that receipts answer.
+    pub fn challenge(&self) -> &[Asked] {
+        &self.challenge
+    }
+
+    /// Whether any cosignature is asked for.
+    pub(crate) fn asks_for_cosignatures(&self) -> bool {
+        self.witnesses.as_ref().is_some_and(tlog::policy::Policy::asks_for_cosignatures)
     }
 
     /// The witnesses and the quorum, if a policy file says any.

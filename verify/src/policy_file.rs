@@ -12,8 +12,11 @@
 //! profile <name>
 //! simulated yes|no
 //! complete yes|no
+//! replayed yes|no
+//! challenge cosigned|first|smallest
 //! ```
 
+use crate::answered::Asked;
 use crate::policy::{Policy, PolicyError};
 use schemas::key::PublicKey;
 use schemas::profile::F32_FMA;
@@ -33,7 +36,7 @@ pub enum LineError {
     /// The first word is none.
     #[error(
         "the line begins with {found:?}, expected log, witness, group, quorum, faulty, predictor, device, verdict, \
-         profile, simulated or complete"
+         profile, simulated, complete, replayed or challenge"
     )]
     Word {
         /// The word found.
@@ -70,6 +73,14 @@ pub enum LineError {
         /// Witnesses of the policy.
         witnesses: usize,
     },
+    /// Nobody's cosignature counts.
+    #[error(
+        "challenge {found} asks for cosignatures, and the quorum is none; expected witnesses and a quorum of them"
+    )]
+    NoQuorum {
+        /// What is asked.
+        found: &'static str,
+    },
     /// Only printable characters, spaces and tabs are allowed.
     #[error("expected text of UTF-8 without control characters other than tabs")]
     Text,
@@ -87,6 +98,8 @@ struct Reader {
     profiles: Vec<(usize, String)>,
     simulated: Option<(usize, bool)>,
     complete: Option<(usize, bool)>,
+    replayed: Option<(usize, bool)>,
+    challenge: Vec<(usize, Asked)>,
     faulty: Option<(usize, usize)>,
 }
 
@@ -112,10 +125,18 @@ pub fn parse(bytes: &[u8]) -> Result<Policy, PolicyError> {
     if let Some((line, found)) = reader.faulty.filter(|(_, found)| *found >= witnesses) {
         return Err(PolicyError::Line { line, source: LineError::Faulty { found, witnesses } });
     }
+    let cosigned = |(_, asked): &&(usize, Asked)| *asked != Asked::Smallest;
+    if let Some((line, asked)) = reader.challenge.iter().find(cosigned)
+        && !trust.asks_for_cosignatures()
+    {
+        return Err(PolicyError::Line { line: *line, source: LineError::NoQuorum { found: asked.word() } });
+    }
     policy.set_witnesses(trust, reader.faulty.map_or(0, |(_, found)| found));
     policy.set_profiles(reader.profiles.into_iter().map(|(_, name)| name).collect());
     policy.set_simulated(reader.simulated.is_none_or(|(_, counts)| counts));
     policy.set_complete(reader.complete.is_some_and(|(_, asked)| asked));
+    policy.set_replayed(reader.replayed.is_some_and(|(_, asked)| asked));
+    policy.set_challenge(reader.challenge.into_iter().map(|(_, asked)| asked).collect());
     Ok(policy)
 }
 
@@ -148,6 +169,13 @@ impl Reader {
             },
             "simulated" => set(&mut self.simulated, number, truth(of("simulated yes|no")?)?)?,
             "complete" => set(&mut self.complete, number, truth(of("complete yes|no")?)?)?,
+            "replayed" => set(&mut self.replayed, number, truth(of("replayed yes|no")?)?)?,
+            "challenge" => {
+                let word = of("challenge cosigned|first|smallest")?;
+                let expected = "cosigned, first or smallest";
+                let wrong = || LineError::Value { expected, found: cut(word) };
+                once(&mut self.challenge, number, Asked::of_word(word).ok_or_else(wrong)?)?;
+            }
             "faulty" => set(&mut self.faulty, number, count(of("faulty <number>")?)?)?,
             word => return Err(LineError::Word { found: cut(word) }),
         }

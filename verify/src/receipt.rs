@@ -4,13 +4,16 @@
 //! the prediction was fixed before the receipt was made. A receipt also has to be logged before the prediction is
 //! opened, or it could have been copied from it.
 
+use crate::implied;
 use schemas::bundle::Cover;
 use schemas::digest::{AttachmentDigest, EntryDigest, RunId};
 use schemas::key::PublicKey;
 use schemas::object::{Object, ObjectError};
+use schemas::prediction::PredictionBody;
 use schemas::receipt::{DeviceRecord, Receipt, ReceiptBody};
-use schemas::record::NonFinite;
+use schemas::record::{NonFinite, StepRecord};
 use schemas::run::Run;
+use std::borrow::Cow;
 use tlog::checkpoint::{Checkpoint, CheckpointError};
 use tlog::hash::Hash;
 use tlog::note::{Verifier as _, VerifierKey};
@@ -111,6 +114,8 @@ pub struct Admitted {
     device: PublicKey,
     receipt: Receipt,
     body: ReceiptBody,
+    /// Every predicted step before this one is as predicted, and its records were let go.
+    settled_before: u64,
 }
 
 impl Admitted {
@@ -129,9 +134,58 @@ impl Admitted {
         &self.receipt
     }
 
-    /// Its records.
+    /// Its records; of a receipt that was made brief, only those that are left.
     pub fn body(&self) -> &ReceiptBody {
         &self.body
+    }
+
+    /// A receipt whose records are all as predicted, and are not needed.
+    pub(crate) fn as_predicted(
+        entry: EntryDigest,
+        device: PublicKey,
+        receipt: &Receipt,
+        run: RunId,
+    ) -> Admitted {
+        let body = ReceiptBody { run, rank: receipt.rank, records: Vec::new() };
+        Admitted { entry, device, receipt: receipt.clone(), body, settled_before: u64::MAX }
+    }
+
+    /// Lets go of all records but the first that is not as predicted: the earliest such step of all devices decides,
+    /// and what comes after it is not looked at. So many receipts need not be in memory at once.
+    pub(crate) fn brief(mut self, run: &Run, predicted: &PredictionBody) -> Admitted {
+        let mut records = std::mem::take(&mut self.body.records).into_iter().peekable();
+        self.settled_before = u64::MAX;
+        for (step, expected) in (predicted.first..).zip(&predicted.records) {
+            while records.next_if(|record| record.step < step).is_some() {}
+            let found = records.next_if(|record| record.step == step);
+            let is_right =
+                |found: &DeviceRecord| implied::is_as_predicted(run, &self.receipt, expected, found);
+            if !found.as_ref().is_some_and(is_right) {
+                self.settled_before = step;
+                self.body.records = found.into_iter().collect();
+                break;
+            }
+        }
+        self
+    }
+
+    /// Whether `step` is known to be as predicted.
+    pub(crate) fn is_settled(&self, step: u64) -> bool {
+        step < self.settled_before
+    }
+
+    /// The record of a predicted step. One that was let go is made again, without folds of sums: those are looked at
+    /// only where something differs.
+    pub(crate) fn record_of(
+        &self,
+        run: &Run,
+        step: u64,
+        predicted: &StepRecord,
+    ) -> Option<Cow<'_, DeviceRecord>> {
+        match self.is_settled(step) {
+            true => implied::record_of(run, &self.receipt, step, predicted).map(Cow::Owned),
+            false => self.record(step).map(Cow::Borrowed),
+        }
     }
 
     /// The record of `step`; records are in ascending order.
@@ -152,7 +206,7 @@ pub fn admit(
 ) -> Result<Admitted, Refusal> {
     check_rule(receipt, index, terms)?;
     let body = read_body(receipt, body, terms)?;
-    Ok(Admitted { entry, device, receipt: receipt.clone(), body })
+    Ok(Admitted { entry, device, receipt: receipt.clone(), body, settled_before: 0 })
 }
 
 /// Checks run and order, and returns the tree of the receipt's checkpoint. That this tree is a part of the log's
@@ -196,10 +250,7 @@ pub fn read_body(receipt: &Receipt, bytes: &[u8], terms: &Terms) -> Result<Recei
 /// Checks that receipt, body and run fit together, so that records can be indexed by leaf and level.
 pub(crate) fn check_shape(receipt: &Receipt, body: &ReceiptBody, run: &Run) -> Result<(), Refusal> {
     same("rank", receipt.rank, body.rank)?;
-    let most = run.devices_max;
-    if receipt.devices > most {
-        same("number of devices", format!("at most {most}"), receipt.devices.to_string())?;
-    }
+    check_devices(receipt, run)?;
     for (at, record) in body.records.iter().enumerate() {
         check_record(receipt, run, record)?;
         if record.non_finite.is_some() && at + 1 != body.records.len() {
@@ -210,7 +261,7 @@ pub(crate) fn check_shape(receipt: &Receipt, body: &ReceiptBody, run: &Run) -> R
     Ok(())
 }
 
-fn check_record(receipt: &Receipt, run: &Run, record: &DeviceRecord) -> Result<(), Refusal> {
+pub(crate) fn check_record(receipt: &Receipt, run: &Run, record: &DeviceRecord) -> Result<(), Refusal> {
     let step = record.step;
     if !(receipt.steps.first..receipt.steps.end).contains(&step) {
         same("a record's step", format!("within {}", receipt.steps), step.to_string())?;
@@ -226,6 +277,14 @@ fn check_record(receipt: &Receipt, run: &Run, record: &DeviceRecord) -> Result<(
             same(format!("non-finite leaf of step {step}"), format!("below {}", run.leaves), leaf.to_string())
         }
         _ => Ok(()),
+    }
+}
+
+pub(crate) fn check_devices(receipt: &Receipt, run: &Run) -> Result<(), Refusal> {
+    let most = run.devices_max;
+    match receipt.devices > most {
+        true => same("number of devices", format!("at most {most}"), receipt.devices.to_string()),
+        false => Ok(()),
     }
 }
 

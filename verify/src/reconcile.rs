@@ -137,39 +137,40 @@ fn unfit(case: &Case) -> Vec<String> {
     receipts.sort_by_key(|admitted| (admitted.receipt().rank, admitted.entry()));
     let Some(first) = receipts.first() else { return vec!["any receipt".into()] };
     let mut missing = Vec::new();
+    // What is beyond the list is only counted: of 1024 receipts there are half a million pairs.
+    let mut tell = |line: &dyn Fn() -> String| {
+        missing.push(if missing.len() < LISTED_MAX { line() } else { String::new() });
+    };
     for admitted in &receipts {
         let (receipt, rank) = (admitted.receipt(), admitted.receipt().rank);
         if receipt.devices != first.receipt().devices {
-            missing.push(format!(
-                "one number of devices: device {} says {}, device {rank} says {}",
-                first.receipt().rank,
-                first.receipt().devices,
-                receipt.devices
-            ));
+            tell(&|| {
+                format!(
+                    "one number of devices: device {} says {}, device {rank} says {}",
+                    first.receipt().rank,
+                    first.receipt().devices,
+                    receipt.devices
+                )
+            });
         }
         if receipt.steps != case.steps {
-            missing.push(format!(
-                "a receipt of device {rank} for the predicted steps {}: found steps {}",
-                case.steps, receipt.steps
-            ));
+            tell(&|| {
+                format!(
+                    "a receipt of device {rank} for the predicted steps {}: found steps {}",
+                    case.steps, receipt.steps
+                )
+            });
         }
     }
     for (at, one) in receipts.iter().enumerate() {
         for other in &receipts[at + 1..] {
-            if one.receipt().rank == other.receipt().rank {
-                missing.push(format!(
-                    "one receipt of device {}: found entries {} and {}",
-                    one.receipt().rank,
-                    one.entry(),
-                    other.entry()
-                ));
+            let (rank, other_rank) = (one.receipt().rank, other.receipt().rank);
+            if rank == other_rank {
+                let (entry, second) = (one.entry(), other.entry());
+                tell(&|| format!("one receipt of device {rank}: found entries {entry} and {second}"));
             } else if one.device() == other.device() {
-                missing.push(format!(
-                    "a key for each device: devices {} and {} have one, {}",
-                    one.receipt().rank,
-                    other.receipt().rank,
-                    one.device()
-                ));
+                let key = one.device();
+                tell(&|| format!("a key for each device: devices {rank} and {other_rank} have one, {key}"));
             }
         }
     }
@@ -190,9 +191,16 @@ fn by_rank<'a>(case: &'a Case, decision: &mut Decision) -> Vec<Option<&'a Admitt
     by_rank
 }
 
-fn judge_steps(case: &Case, by_rank: &[Option<&Admitted>], decision: &mut Decision) {
+fn judge_steps<'a>(case: &'a Case, by_rank: &'a [Option<&'a Admitted>], decision: &mut Decision) {
+    let devices = by_rank.len() as u64;
     for (step, predicted) in (case.steps.first..).zip(&case.body.records) {
-        let scene = Scene { case, step, predicted, devices: by_rank.len() as u64, by_rank };
+        let settled = by_rank.iter().flatten().all(|admitted| admitted.is_settled(step));
+        if settled && predicted.non_finite.is_none() {
+            continue;
+        }
+        let record = |slot: &Option<&'a Admitted>| (*slot)?.record_of(case.run, step, predicted);
+        let records = by_rank.iter().map(record).collect();
+        let scene = Scene { case, step, predicted, devices, by_rank, records };
         let lacking = lacking(&scene);
         let departures = judge_step(&scene, decision);
         decision.missing.extend(lacking.iter().cloned());
@@ -236,7 +244,7 @@ fn judge_steps(case: &Case, by_rank: &[Option<&Admitted>], decision: &mut Decisi
 fn lacking(scene: &Scene) -> Vec<String> {
     let lacks = |(rank, slot): (usize, &Option<&Admitted>)| {
         let admitted = (*slot)?;
-        let none = admitted.record(scene.step).is_none();
+        let none = scene.record(rank as u64).is_none();
         none.then(|| format!("device {rank} ({}): no record of step {}", admitted.device(), scene.step))
     };
     scene.by_rank.iter().enumerate().filter_map(lacks).collect()

@@ -1,5 +1,6 @@
 //! What checking a bundle came to: numbered checks in order, and a class.
 
+use crate::answered::Answered;
 use crate::times::Times;
 use schemas::verdict::Verdict;
 
@@ -61,6 +62,8 @@ pub struct Report {
     pub class: Class,
     /// The logged verdict, once it is known to be what the comparison gives.
     pub verdict: Option<Verdict>,
+    /// Which checkpoints the receipts answer, once the same is known.
+    pub answered: Option<Answered>,
     /// What is proven of times, once the same is known.
     pub times: Option<Times>,
     /// Leaf index of the log's register by which the prediction is the only one, if the bundle has one.
@@ -76,6 +79,7 @@ impl Report {
             checks: unreached(&TITLES),
             class: Class::CouldNot,
             verdict: None,
+            answered: None,
             times: None,
             register: None,
             caveats: Vec::new(),
@@ -125,9 +129,13 @@ impl Report {
 }
 
 impl std::fmt::Display for Report {
-    /// The numbered checks, what they leave open, what is proven of times, and the summary; each on a line of its own.
+    /// The numbered checks, what they leave open, which challenge was answered, what is proven of times, and the
+    /// summary; each on a line of its own.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write_checks(f, &self.checks, &self.caveats)?;
+        for line in self.answered.iter().flat_map(Answered::lines) {
+            writeln!(f, "challenge: {line}")?;
+        }
         for line in self.times.iter().flat_map(Times::lines) {
             writeln!(f, "time: {line}")?;
         }

@@ -1,6 +1,5 @@
 //! When things happened, as far as witnesses' cosignatures prove it (docs/spec/bundle.md, "Times").
 
-use schemas::bundle::Bundle;
 use tlog::checkpoint::Checkpoint;
 use tlog::cosignature::Cosignature;
 use tlog::note::{Verifier as _, VerifierKey};
@@ -132,12 +131,6 @@ pub fn utc(time_s: u64) -> String {
     let year = era * 400 + year_of_era + u64::from(month <= 2);
     let (hour, minute, second) = (second / 3_600, second / 60 % 60, second % 60);
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
-}
-
-/// The checkpoints of a bundle that may carry cosignatures, apart from those within receipts.
-pub fn notes(bundle: &Bundle) -> impl Iterator<Item = &[u8]> {
-    let covers = bundle.covers.iter().filter_map(|cover| cover.checkpoint.as_deref());
-    covers.chain([bundle.checkpoint.as_slice()])
 }
 
 #[cfg(test)]

@@ -4,11 +4,12 @@
 //! state, so the state is never behind it, and what it says is checked by the log's own signature.
 
 use crate::atomic;
+use crate::folder::open_file;
 use crate::monitor::state::{Known, State, StateError};
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read as _};
 use std::path::Path;
 use tlog::checkpoint::Checkpoint;
-use tlog::note::{Verifier as _, VerifierKey};
+use tlog::note::{NOTE_BYTES_MAX, Verifier as _, VerifierKey};
 use tlog::tree::TreeHead;
 
 /// The file's name.
@@ -45,10 +46,14 @@ pub(crate) fn check_state(folder: &Path, log: &VerifierKey, state: &State) -> Re
 
 fn read(folder: &Path, log: &VerifierKey) -> Result<Option<TreeHead>, StateError> {
     let damaged = |reason: String| StateError::Damaged(format!("{FILE}: {reason}"));
-    let note = match std::fs::read(folder.join(FILE)) {
+    let file = match open_file(&folder.join(FILE)) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        note => note.map_err(|error| damaged(error.to_string()))?,
+        file => file.map_err(|error| damaged(error.to_string()))?,
     };
+    let mut note = Vec::new();
+    // A byte more than a note may have: what is too long is for its parser to tell.
+    let read = file.take(NOTE_BYTES_MAX as u64 + 1).read_to_end(&mut note);
+    read.map_err(|error| damaged(error.to_string()))?;
     let checkpoint = Checkpoint::open(&note, log.name().as_str(), log);
     Ok(Some(checkpoint.map_err(|error| damaged(error.to_string()))?.head))
 }

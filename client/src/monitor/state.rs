@@ -215,6 +215,10 @@ fn builder() -> redb::Builder {
 /// Opens the file and checks all of it: its library believes what it reads, and panics on some of what is damaged.
 fn open_file(folder: &Path) -> Result<Database, StateError> {
     let path = folder.join("monitor.redb");
+    // Its library would wait for a pipe.
+    if path.metadata().is_ok_and(|metadata| !metadata.is_file()) {
+        return Err(StateError::Damaged(format!("{}: expected a regular file", path.display())));
+    }
     let there = path.metadata().is_ok_and(|metadata| metadata.len() > 0);
     seen::check_folder(folder, there)?;
     let open = || -> Result<(Database, bool), StateError> {

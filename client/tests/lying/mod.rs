@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test file uses another part")]
 
+use schemas::bundle::ProvenEntry;
+use schemas::completeness::Completeness;
 use schemas::digest::{
     Checksum, ConfigDigest, EntryDigest, PlanDigest, ProfileDigest, RunId, Salt, Seal, StateDigest,
 };
@@ -18,10 +20,11 @@ use std::sync::{Arc, Mutex};
 use tlog::checkpoint::Checkpoint;
 use tlog::compact::CompactTree;
 use tlog::entries::push_entry;
-use tlog::hash::leaf_hash;
-use tlog::note::{KeyName, SigningKey};
+use tlog::hash::{Hash, leaf_hash};
+use tlog::note::{KeyName, SigningKey, Verifier as _};
+use tlog::proof::{prove_consistency, prove_inclusion};
 use tlog::tile::{Tile, TileKind, encode_hashes, tile_in_tree};
-use tlog::tree::{HashReader as _, NodeId, StoredHashes, TreeHead, TreeSize};
+use tlog::tree::{HashReader as _, LeafIndex, NodeId, StoredHashes, TreeHead, TreeSize};
 
 pub const ORIGIN: &str = "log.example/test";
 
@@ -63,16 +66,28 @@ pub fn signed(payload: &Payload, signer: u8) -> Vec<u8> {
 #[derive(Clone)]
 pub struct Log {
     pub entries: Vec<Vec<u8>>,
-    pub seed: u8,
+    key: Arc<SigningKey>,
 }
 
 impl Log {
     pub fn new() -> Log {
-        Log { entries: vec![format!("tallystick log v1\norigin {ORIGIN}\n").into_bytes()], seed: 1 }
+        let key = SigningKey::from_seed(KeyName::new(ORIGIN).unwrap(), &[1; 32]);
+        Log::of(vec![format!("tallystick log v1\norigin {ORIGIN}\n").into_bytes()], key)
     }
 
-    pub fn key(&self) -> SigningKey {
-        SigningKey::from_seed(KeyName::new(ORIGIN).unwrap(), &[self.seed; 32])
+    /// A log that is there already.
+    pub fn of(entries: Vec<Vec<u8>>, key: SigningKey) -> Log {
+        Log { entries, key: Arc::new(key) }
+    }
+
+    /// The same entries in a log of the same name that another key signs.
+    pub fn of_another_key(&self) -> Log {
+        let name = self.key.verifier().name().clone();
+        Log::of(self.entries.clone(), SigningKey::from_seed(name, &[2; 32]))
+    }
+
+    pub fn key(&self) -> &SigningKey {
+        &self.key
     }
 
     pub fn size(&self) -> u64 {
@@ -130,6 +145,35 @@ impl Log {
         (id, predicted)
     }
 
+    /// The completeness file over the log's last entry, a register of `run`.
+    pub fn completeness(&self, run: RunId) -> Completeness {
+        let (size, index) = (self.size(), self.size() - 1);
+        let statements = (0..).zip(&self.entries[..index as usize]);
+        let statements = statements.filter_map(|(index, entry)| Some((index, Statement::open(entry).ok()?)));
+        let of_run: Vec<_> = statements.filter(|(_, statement)| statement.payload.run() == run).collect();
+        let predictions = of_run.iter().filter_map(|(index, other)| PredictionLeaf::of(*index, other));
+        Completeness {
+            checkpoint: self.checkpoint(size).into_bytes(),
+            register: self.proven(index),
+            predictions: predictions.collect(),
+            entries: Some(of_run.iter().map(|(index, other)| EntryLeaf::of(*index, other)).collect()),
+        }
+    }
+
+    /// An entry with its proof in the whole tree.
+    pub fn proven(&self, index: u64) -> ProvenEntry {
+        let proof = self.inclusion(index, self.size());
+        ProvenEntry { index, bytes: self.entries[index as usize].clone(), proof }
+    }
+
+    pub fn inclusion(&self, index: u64, size: u64) -> Vec<[u8; 32]> {
+        raw(&prove_inclusion(LeafIndex(index), TreeSize(size), &self.hashes()).unwrap().0)
+    }
+
+    pub fn consistency(&self, old: u64, new: u64) -> Vec<[u8; 32]> {
+        raw(&prove_consistency(TreeSize(old), TreeSize(new), &self.hashes()).unwrap().0)
+    }
+
     pub fn hashes(&self) -> StoredHashes {
         let mut hashes = StoredHashes::new();
         self.entries.iter().for_each(|entry| hashes.push(leaf_hash(entry)));
@@ -139,7 +183,8 @@ impl Log {
     /// The signed checkpoint of the first `size` entries.
     pub fn checkpoint(&self, size: u64) -> String {
         let head = TreeHead { size: TreeSize(size), root: self.hashes().root(TreeSize(size)) };
-        Checkpoint { origin: ORIGIN.into(), head }.sign(&self.key())
+        let origin = self.key.verifier().name().as_str().to_owned();
+        Checkpoint { origin, head }.sign(&self.key)
     }
 
     /// Every file of the log's static side, with the partial tiles of its size alone.
@@ -169,6 +214,10 @@ impl Log {
             }
         }
     }
+}
+
+fn raw(hashes: &[Hash]) -> Vec<[u8; 32]> {
+    hashes.iter().map(|hash| *hash.as_bytes()).collect()
 }
 
 /// How an address is answered, where it is not a file.

@@ -7,7 +7,7 @@
 //! again: the system may have forgotten what it could not write, and the second try would say that all is well.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read as _, Write};
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -245,9 +245,37 @@ pub fn sync_folders_up_to(base: &Path, path: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// Opens a regular file. Asked before it is opened: a pipe would wait for a writer, a device might never end.
+pub fn open_file(path: &Path) -> io::Result<File> {
+    let kind = fs::metadata(path)?.file_type();
+    let found = match () {
+        () if kind.is_file() => return File::open(path),
+        () if kind.is_dir() => "a folder",
+        () => "a pipe, a socket or a device",
+    };
+    Err(io::Error::other(format!("expected a regular file, found {found}")))
+}
+
+/// A regular file of at most `bytes_max` bytes.
+pub fn read_limited(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    open_file(path)?.take(bytes_max + 1).read_to_end(&mut bytes)?;
+    match bytes.len() as u64 {
+        found if found > bytes_max => {
+            Err(io::Error::other(format!("expected at most {bytes_max} bytes, found more")))
+        }
+        _ => Ok(bytes),
+    }
+}
+
 /// A file's content, or none if there is no such file.
 pub fn read_optional(path: &Path) -> io::Result<Option<Vec<u8>>> {
-    match patient(|| fs::read(path)) {
+    let read = || {
+        let mut bytes = Vec::new();
+        open_file(path)?.read_to_end(&mut bytes)?;
+        Ok(bytes)
+    };
+    match patient(read) {
         Ok(bytes) => Ok(Some(bytes)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),

@@ -18,7 +18,7 @@ use thiserror::Error;
 use tlog::entries::push_entry;
 use tlog::tree::TreeSize;
 
-use crate::disk::durable::Files;
+use crate::disk::durable::{Files, open_file};
 use crate::error::LogError;
 
 const HEADER: &[u8] = b"tallystick journal v1\n";
@@ -204,7 +204,7 @@ impl Journal {
     /// or whoever looks for what was will miss it.
     pub fn replay(&self, mut visit: impl FnMut(Record) -> Result<(), LogError>) -> Result<(), LogError> {
         for path in segments(&self.folder)? {
-            let file = File::open(&path).map_err(LogError::io(&path))?;
+            let file = open_file(&path).map_err(LogError::io(&path))?;
             let mut left = file.metadata().map_err(LogError::io(&path))?.len();
             let mut file = BufReader::new(file);
             while let Some(record) = read_record(&mut file, &mut left).map_err(LogError::io(&path))? {

@@ -1,15 +1,17 @@
 //! The log's signing key: made on the first start, kept in a file that only its owner may read.
 
-use std::fs::File;
 use std::io::{ErrorKind, Read as _};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use tlog::note::{KeyName, SigningKey, Verifier as _};
 
-use crate::disk::durable::read_optional;
+use crate::disk::durable::{open_file, read_optional};
 use crate::disk::store::Store;
 use crate::error::LogError;
+
+/// Longest key file that is read; a key has some hundred bytes.
+const KEY_BYTES_MAX: u64 = 4096;
 
 /// Reads the log's key, or makes one.
 ///
@@ -38,7 +40,7 @@ pub fn read_key(store: &Store) -> Result<Option<SigningKey>, LogError> {
 
 /// Reads a key's file, if there is one, and refuses one that others can read.
 pub fn read_secret(path: &Path) -> Result<Option<String>, LogError> {
-    let mut file = match File::open(path) {
+    let file = match open_file(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         file => file.map_err(LogError::io(path))?,
     };
@@ -47,7 +49,7 @@ pub fn read_secret(path: &Path) -> Result<Option<String>, LogError> {
         return Err(LogError::KeyExposed { path: path.to_owned(), mode });
     }
     let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes).map_err(LogError::io(path))?;
+    file.take(KEY_BYTES_MAX).read_to_end(&mut bytes).map_err(LogError::io(path))?;
     Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
 }
 

@@ -1,6 +1,5 @@
 //! The files of a log in a folder. Nothing in it is changed.
 
-use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
@@ -10,6 +9,7 @@ use tlog::note::NOTE_BYTES_MAX;
 use tlog::tile::{TILE_WIDTH, Tile, TileKind, tile_in_tree};
 use tlog::tree::TreeSize;
 
+use crate::disk::durable::open_file;
 use crate::fsck::bundle;
 use crate::fsck::finding::{Finding, Kind};
 use crate::fsck::source::{Found, Source, SourceError};
@@ -26,7 +26,7 @@ impl Folder {
         let place = self.0.join(path);
         let wrong =
             |error: io::Error| SourceError { place: place.display().to_string(), why: error.to_string() };
-        let file = match File::open(&place) {
+        let file = match open_file(&place) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             file => file.map_err(wrong)?,
         };

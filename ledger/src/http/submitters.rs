@@ -4,6 +4,7 @@
 //! that these are not free of work is what the limit for each address is for. Counts are not kept over a restart.
 
 use std::collections::BTreeSet;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -11,8 +12,12 @@ use axum::http::StatusCode;
 use schemas::key::{KeyError, PublicKey};
 use thiserror::Error;
 
+use crate::disk::durable::read_limited;
 use crate::http::buckets::{Buckets, Rate};
 use crate::http::problem::Problem;
+
+/// Longest list of keys that is read: some hundred thousand of them.
+const LIST_BYTES_MAX: u64 = 16 << 20;
 
 /// What a server is told about who may submit.
 #[derive(Debug, Clone, Default)]
@@ -57,7 +62,9 @@ pub enum ListError {
 /// Reads a list of keys: one to a line; what follows a `#` is a comment.
 pub fn read_list(path: &Path) -> Result<BTreeSet<PublicKey>, ListError> {
     let path = path.to_owned();
-    let text = match std::fs::read_to_string(&path) {
+    let text = read_limited(&path, LIST_BYTES_MAX)
+        .and_then(|bytes| String::from_utf8(bytes).map_err(|_| io::Error::other("expected UTF-8 text")));
+    let text = match text {
         Ok(text) => text,
         Err(source) => return Err(ListError::Read { path, source }),
     };

@@ -4,12 +4,12 @@
 //! as one file, just before the snapshot that needs them there. Whatever moment a call is ended at, the next one finds
 //! whole files and goes on to the same bytes.
 
-use super::progress::Progress;
 use super::{describe, mean_loss};
 use crate::cli::PredictArgs;
 use crate::folder::Folder;
 use anyhow::Context as _;
 use client::output::Hinted;
+use client::progress::Progress;
 use client::steps::Kept;
 use schemas::digest::RunId;
 use schemas::object::Object as _;
@@ -39,7 +39,7 @@ pub fn compute(
     while state.step < end {
         let number = state.step;
         let step = session.step(&mut state)?;
-        progress.done(number, mean_loss(setup, &step.record));
+        progress.done(number, &format!("loss {:.4}", mean_loss(setup, &step.record)));
         if number >= first {
             waiting.push(&step, !args.no_traces);
         }

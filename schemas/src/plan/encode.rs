@@ -7,8 +7,13 @@ use super::{
 use crate::cbor::Value;
 use crate::checksum::Dtype;
 use crate::digest::{Checksum, ConfigDigest};
+use crate::layout::{ITEM_BYTES_MAX, Layout};
 use crate::object::{Fields, Object, ObjectError};
 use crate::run::{LEAVES_MAX, check_tree};
+use crate::source::Place;
+
+/// The fields that are no lists, but for the update, whose rows can be long.
+const SMALL: [&str; 6] = ["profile", "config", "dimensions", "leaves", "devices_max", "data"];
 
 impl Object for Plan {
     const STEM: &'static str = "plan";
@@ -39,26 +44,20 @@ impl Object for Plan {
 
     /// Checks everything an executor relies on: indexes, shapes, arities, each tensor written once and before it is
     /// read, each gradient written exactly once. A plan that decodes can be walked without a further check.
-    fn from_value(value: Value) -> Result<Plan, ObjectError> {
-        let mut fields = Fields::open(Self::STEM, value)?;
+    fn decode(bytes: &[u8]) -> Result<Plan, ObjectError> {
+        let lists = ["parameters", "tables", "tensors", "operations"];
+        let place = Place::whole(&bytes);
+        let names = [&SMALL[..], &lists, &["update"]].concat();
+        let mut layout = Layout::open(Self::STEM, &bytes, place, Self::BYTES_MAX, &names)?;
+        let mut fields = layout.fields(&SMALL, ITEM_BYTES_MAX)?;
         let data = fields.take("data")?;
-        let update = fields.take("update")?;
-        let mut parameters = Vec::new();
-        for item in fields.array("parameters", OPERATIONS_MAX)? {
-            parameters.push(parameter_from(item)?);
-        }
-        let mut tables = Vec::new();
-        for item in fields.array("tables", TABLES_MAX)? {
-            tables.push(table_from(item)?);
-        }
-        let mut tensors = Vec::new();
-        for item in fields.array("tensors", 4 * OPERATIONS_MAX)? {
-            tensors.push(tensor_from(item)?);
-        }
-        let mut operations = Vec::new();
-        for item in fields.array("operations", OPERATIONS_MAX)? {
-            operations.push(operation_from(item, [parameters.len(), tensors.len(), tables.len()])?);
-        }
+        let update = layout.fields(&["update"], Self::BYTES_MAX as u64)?.take("update")?;
+        let parameters = layout.array("parameters", OPERATIONS_MAX)?.read(ITEM_BYTES_MAX, parameter_from)?;
+        let tables = layout.array("tables", TABLES_MAX)?.read(Self::BYTES_MAX as u64, table_from)?;
+        let tensors = layout.array("tensors", 4 * OPERATIONS_MAX)?.read(ITEM_BYTES_MAX, tensor_from)?;
+        let counts = [parameters.len(), tensors.len(), tables.len()];
+        let operations = layout.array("operations", OPERATIONS_MAX)?;
+        let operations = operations.read(ITEM_BYTES_MAX, |item| operation_from(item, counts))?;
         let plan = Plan {
             profile: fields.text("profile", 40)?,
             config: ConfigDigest(fields.bytes("config")?),
@@ -74,7 +73,7 @@ impl Object for Plan {
         };
         check_tree(&fields, plan.leaves, plan.devices_max)?;
         crate::plan_shapes::check(&plan).map_err(|e| fields.wrong("operations", e.expected, e.found))?;
-        fields.close()?;
+        layout.close()?;
         Ok(plan)
     }
 }

@@ -2,6 +2,7 @@
 
 use super::cut::Cut;
 use super::wrong::{TokensError, WrongTokenizer};
+use crate::file::open_file;
 use schemas::config::tokenizer_identity;
 use serde_json::Value;
 use std::io::Read as _;
@@ -118,10 +119,7 @@ impl Tokenizer {
 /// The file, limits first.
 fn read_file(path: &Path) -> Result<Vec<u8>, WrongTokenizer> {
     let failed = |error: std::io::Error| WrongTokenizer::Io(error.to_string());
-    if !std::fs::metadata(path).map_err(failed)?.is_file() {
-        return Err(WrongTokenizer::Io("expected a regular file".into()));
-    }
-    let file = std::fs::File::open(path).map_err(failed)?;
+    let file = open_file(path).map_err(failed)?;
     let mut bytes = Vec::new();
     file.take(TOKENIZER_BYTES_MAX as u64 + 1).read_to_end(&mut bytes).map_err(failed)?;
     match bytes.len() > TOKENIZER_BYTES_MAX {

@@ -1,0 +1,60 @@
+//! A bundle's file, read where it lies: at most some pieces of it are in memory.
+
+use crate::folder::open_file;
+use crate::output::{self, Hinted};
+use anyhow::Context as _;
+use schemas::bundle::stored::{StoredBundle, unread};
+use schemas::source::{Source, SourceError};
+use std::fs::File;
+use std::io::ErrorKind;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+
+/// What may be behind a file that could not be read to its end, or not twice alike.
+const STILL_WRITTEN: &str = "is it still being written or copied? wait for that, and try again";
+
+/// A file that was opened. Its length is what it was then.
+pub struct StoredFile {
+    path: PathBuf,
+    file: File,
+    bytes: u64,
+}
+
+impl StoredFile {
+    /// Opens a regular file.
+    pub fn open(path: &Path) -> anyhow::Result<StoredFile> {
+        let named = || format!("cannot read {}", path.display());
+        let file = open_file(path).with_context(named)?;
+        let bytes = file.metadata().with_context(named)?.len();
+        Ok(StoredFile { path: path.to_owned(), file, bytes })
+    }
+
+    /// The bundle that the file is.
+    pub fn bundle(&self) -> anyhow::Result<StoredBundle<'_>> {
+        StoredBundle::read(self).map_err(|error| match unread(&error) {
+            Some(error) => self.unread(error),
+            None => Hinted::new(format!("{}: {error}", self.path.display()), output::NO_BUNDLE).into(),
+        })
+    }
+
+    /// What to say of a file that could not be read.
+    pub fn unread(&self, error: &SourceError) -> anyhow::Error {
+        Hinted::new(format!("{}: {error}", self.path.display()), STILL_WRITTEN).into()
+    }
+}
+
+impl Source for StoredFile {
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn read_at(&self, at: u64, into: &mut [u8]) -> Result<(), SourceError> {
+        self.file.read_exact_at(into, at).map_err(|error| {
+            let reason = match error.kind() {
+                ErrorKind::UnexpectedEof => "it is shorter than when it was opened".into(),
+                _ => error.to_string().into(),
+            };
+            SourceError::Unreadable { at, reason }
+        })
+    }
+}
