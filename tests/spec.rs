@@ -7,6 +7,7 @@ use schemas::fold::FoldKey;
 use schemas::object::Object;
 use schemas::plan::Plan;
 use sha2::{Digest as _, Sha256};
+use std::collections::BTreeSet;
 use std::path::Path;
 use step::dispatch::Backend;
 use tlog::checkpoint::Checkpoint;
@@ -227,4 +228,50 @@ fn the_fixtures_opened_step_verifies() {
     let loss = report.opened.unwrap().record.losses[0];
     let page = include_str!("../docs/spec/opened.md");
     assert!(page.contains(&format!("The mean loss of leaf 0 is `0x{loss:08x}`, {}.", f32::from_bits(loss))));
+}
+
+/// The source of `NAME.rs` among the threats, or among the other tests, with strings that go over several lines in one.
+fn source_of(name: &str) -> String {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let threat = tests.join(format!("threats/{name}.rs"));
+    let path = if threat.exists() { threat } else { tests.join(format!("{name}.rs")) };
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    text.split("\\\n").map(str::trim_start).collect::<String>().replace("\\\"", "\"")
+}
+
+/// docs/VERIFY.md, "Threats": each row names tests that are there and expect what it shows, and each test has its row.
+#[test]
+fn every_threat_is_tried_by_the_tests_that_its_row_names() {
+    let page = include_str!("../docs/VERIFY.md");
+    let (_, section) = page.split_once("\n## Threats\n").unwrap();
+    let section = section.split("\n## ").next().unwrap();
+    let quoted = |cell: &str| cell.split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>();
+    let mut named = BTreeSet::new();
+    let rows = section.lines().filter(|line| line.starts_with("| ") && line.ends_with("` |"));
+    for row in rows {
+        let cells: Vec<&str> = row.split('|').collect();
+        let ["", who, stopped, seen, left, tests, ""] = cells[..] else { panic!("not five cells: {row}") };
+        assert!(!who.trim().is_empty() && !stopped.trim().is_empty() && !seen.trim().is_empty(), "{row}");
+        let mut sources = String::new();
+        for test in quoted(tests) {
+            let (file, name) = test.split_once("::").unwrap_or_else(|| panic!("{test} is no FILE::TEST"));
+            let source = source_of(file);
+            assert!(source.contains(&format!("#[test]\nfn {name}()")), "{test} is not there: {row}");
+            sources += &source;
+            named.insert(test);
+        }
+        for text in [seen, left].into_iter().flat_map(quoted) {
+            assert!(sources.contains(&text), "no test of this row expects {text:?}: {row}");
+        }
+    }
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("threats");
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let file = path.file_stem().unwrap().to_str().unwrap();
+        let source = std::fs::read_to_string(&path).unwrap();
+        for test in source.split("#[test]\nfn ").skip(1) {
+            let test = format!("{file}::{}", test.split('(').next().unwrap());
+            assert!(named.contains(&test), "docs/VERIFY.md has no row for {test}");
+        }
+    }
 }

@@ -1,17 +1,14 @@
 //! Every named fault, injected into real runs, and the verdict it must lead to.
 
+use schemas::statement::{Payload, Statement};
 use tests::workshop::Workshop;
 
 /// Predicts, runs two devices with `faults`, reconciles; the verdict must end with `code` and contain every text.
 fn check(faults: &[&str], code: i32, texts: &[&str]) {
-    let shop = Workshop::open();
-    shop.write_run("run", 1);
-    let log = shop.ledger();
-    shop.predict("run", Some(&log)).expect_code(0);
-    shop.challenge("run", &log).expect_code(0);
-    let faults: String = faults.iter().map(|fault| format!("--fault {fault} ")).collect();
-    shop.devices("run", 2, "receipts", &format!("--traces {faults}")).expect_code(0);
-    let mut ended = shop.reconcile("run", &log, "--replay run.toml --accept-incomplete").expect_code(code);
+    let faults: Vec<String> = faults.iter().map(|fault| format!("--fault {fault}")).collect();
+    let faults: Vec<&str> = faults.iter().map(String::as_str).collect();
+    let (shop, _log, ended) = Workshop::faulty(&faults);
+    let mut ended = ended.expect_code(code);
     for text in texts {
         ended = ended.expect_text(text);
     }
@@ -134,6 +131,41 @@ fn a_nan_in_one_device_is_found() {
     );
 }
 
+/// Without the step that was chosen there is nothing to answer with, and an honest device is not asked for it.
+#[test]
+fn a_run_that_ends_at_a_nan_before_the_chosen_step_is_invalid_and_accuses_nobody() {
+    let shop = Workshop::open();
+    shop.write_run("run", 1);
+    // First weights whose squares are beyond f32.
+    shop.predict("run", None).expect_code(0);
+    let weights = "weights --run run.toml --snapshot run/job/initial.safetensors --out model.safetensors";
+    shop.run("oracle", weights).expect_code(0);
+    let mut bytes = std::fs::read(shop.path("model.safetensors")).unwrap();
+    let start = 8 + u64::from_le_bytes(*bytes.first_chunk().unwrap()) as usize;
+    bytes[start..].chunks_exact_mut(4).for_each(|word| word.copy_from_slice(&1e38_f32.to_le_bytes()));
+    std::fs::write(shop.path("model.safetensors"), bytes).unwrap();
+    let text = std::fs::read_to_string(shop.path("run.toml")).unwrap();
+    let text = text.replace("[state]\nseed = 1", "[state]\nweights = \"model.safetensors\"");
+    std::fs::write(shop.path("run.toml"), text).unwrap();
+    std::fs::remove_dir_all(shop.path("run")).unwrap();
+
+    let log = shop.ledger();
+    shop.predict("run", Some(&log)).expect_code(0).expect_text("the prediction ends there");
+    shop.challenge("run", &log).expect_code(0);
+    shop.devices("run", 2, "receipts", "").expect_code(0);
+    for rank in 0..2 {
+        let bytes = std::fs::read(shop.path(&format!("run/receipts/receipt-{rank}.cose"))).unwrap();
+        let Payload::Receipt(receipt) = Statement::open(&bytes).unwrap().payload else { panic!("a receipt") };
+        assert_eq!(receipt.answer, None);
+    }
+    let ended = shop.reconcile("run", &log, "--replay run.toml").expect_code(1);
+    ended
+        .expect_text("invalid at step 0: prediction and receipts agree that the run met a NaN or an infinity")
+        .expect_text("answers to the challenge: not needed, the verdict was decided before them")
+        .expect_text("first not finite: leaf 0, ");
+    shop.verify("run.tally").expect_code(1).expect_text("genuine, but verdict is invalid at step 0");
+}
+
 #[test]
 fn two_faulty_devices_in_one_step_are_both_named() {
     let faults = [
@@ -151,21 +183,4 @@ fn two_faulty_devices_in_one_step_are_both_named() {
             "forward.layer1.attention",
         ],
     );
-}
-
-#[test]
-fn a_replayed_receipt_of_another_run_is_refused() {
-    let shop = Workshop::open();
-    shop.write_run("old", 1);
-    shop.write_run("new", 2);
-    let log = shop.ledger();
-    for name in ["old", "new"] {
-        shop.predict(name, Some(&log)).expect_code(0);
-        shop.challenge(name, &log).expect_code(0);
-    }
-    shop.devices("old", 2, "receipts", "").expect_code(0);
-    let fault = "--fault replayed-receipt:device=1,receipt=old/receipts/receipt-1.cose";
-    shop.devices("new", 2, "receipts", fault).expect_code(0);
-    let ended = shop.reconcile("new", &log, "--no-replay --accept-incomplete").expect_code(1);
-    ended.expect_text("incomplete").expect_text("another run");
 }

@@ -29,8 +29,11 @@ fn a_bundle_of_a_witnessed_log_proves_times_and_meets_a_policy() {
     let policy = |name: &str, lines: &str| {
         std::fs::write(shop.path(name), format!("{trust}predictor {predictor}\n{lines}")).unwrap();
     };
-    policy("policy.txt", "quorum w\ncomplete yes\n");
+    let asks = "challenge cosigned\nchallenge first\nchallenge smallest\n";
+    policy("policy.txt", &format!("quorum w\ncomplete yes\n{asks}"));
     let ended = shop.reconcile("small", &log, "--no-replay --policy policy.txt").expect_code(0);
+    let ended = ended
+        .expect_text("was chosen by the tree of size 3, the smallest tree that holds the prediction: by");
     let ended = ended.expect_text("time: the prediction was in the log by 20");
     ended
         .expect_text("time: the receipts were signed at 20")
@@ -49,6 +52,10 @@ fn a_bundle_of_a_witnessed_log_proves_times_and_meets_a_policy() {
     let verify = |name: &str| shop.run("client", &format!("verify small.tally --policy {name}"));
     let text = "if at most 0 of 1 witnesses are wrong";
     verify("policy.txt").expect_code(0).expect_text("cosigned by w\n").expect_text(text);
+    policy("replayed.txt", "quorum w\nreplayed yes\n");
+    verify("replayed.txt")
+        .expect_code(1)
+        .expect_text("were not held against a replay, which the policy asks for");
     policy("strict.txt", "quorum w\nsimulated no\n");
     verify("strict.txt")
         .expect_code(1)

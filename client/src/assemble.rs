@@ -70,7 +70,12 @@ pub fn assemble(ledger: &Ledger, parts: &Parts) -> anyhow::Result<Vec<u8>> {
         version: BUNDLE_VERSION,
         checkpoint: last.note.clone(),
         entries,
-        covers: covers(ledger, parts, last)?,
+        covers: covers(
+            ledger,
+            (&parts.entries.prediction_bytes, parts.prediction_index),
+            parts.judged,
+            last,
+        )?,
         plan: parts.secrets.plan_bytes.clone(),
         attachments,
         folds,
@@ -101,23 +106,38 @@ fn last_of(ledger: &Ledger, parts: &Parts) -> anyhow::Result<SignedHead> {
     Ok(logged.signed.clone())
 }
 
+/// Whether the checkpoints that the receipts answer are of the log's history: asked while the prediction is sealed.
+pub fn check_history(
+    ledger: &Ledger,
+    entries: &Entries,
+    prediction_index: u64,
+    judged: &[Judged],
+) -> anyhow::Result<()> {
+    let last = ledger.checkpoint()?;
+    covers(ledger, (&entries.prediction_bytes, prediction_index), judged, &last).map(|_| ())
+}
+
 /// One cover for each different tree that a receipt's challenge stands on, and one for the first tree with the
 /// prediction that witnesses have cosigned.
-fn covers(ledger: &Ledger, parts: &Parts, last: &SignedHead) -> anyhow::Result<Vec<Cover>> {
+fn covers(
+    ledger: &Ledger,
+    (bytes, prediction_index): (&[u8], u64),
+    judged: &[Judged],
+    last: &SignedHead,
+) -> anyhow::Result<Vec<Cover>> {
     let mut heads: BTreeMap<u64, (TreeHead, Option<Vec<u8>>)> = BTreeMap::new();
-    for judged in parts.judged {
+    for judged in judged {
         let note = &judged.admitted.receipt().checkpoint;
         let head = Checkpoint::open(note, ledger.key().name().as_str(), ledger.key())?.head;
         heads.insert(head.size.0, (head, None));
     }
-    let bytes = &parts.entries.prediction_bytes;
-    let first = ledger.first_proof(bytes, parts.prediction_index)?.signed;
+    let first = ledger.first_proof(bytes, prediction_index)?.signed;
     if first.is_cosigned() && first.head.size <= last.head.size {
         heads.entry(first.head.size.0).or_insert((first.head, None)).1 = Some(first.note);
     }
     let mut covers = Vec::new();
     for (tree_size, (head, checkpoint)) in heads {
-        let logged = ledger.proof(bytes, parts.prediction_index, tree_size)?;
+        let logged = ledger.proof(bytes, prediction_index, tree_size)?;
         ensure!(
             logged.signed.head == head,
             Hinted::new(

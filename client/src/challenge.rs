@@ -52,7 +52,12 @@ fn signed_of(ledger: &Ledger, entries: &Entries, logged: Logged) -> anyhow::Resu
             "the log's witnesses have not cosigned in time: receipts will not prove when they were signed",
         );
     }
-    // A reader can tell that nobody chose this one: no smaller tree holds the prediction.
+    smallest(ledger, entries, logged)
+}
+
+/// The smallest published checkpoint that covers the prediction, or else the one it was proven in. A reader can tell that
+/// nobody chose the smallest: no smaller tree holds the prediction.
+pub(crate) fn smallest(ledger: &Ledger, entries: &Entries, logged: Logged) -> anyhow::Result<SignedHead> {
     match ledger.proof(&entries.prediction_bytes, logged.index, logged.index + 1) {
         Ok(smallest) => Ok(smallest.signed),
         // It came into the log together with later entries: no checkpoint ends with it.

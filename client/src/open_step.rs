@@ -1,6 +1,7 @@
 //! `client open --step N`: one step of a sealed prediction as a file, while the others stay sealed.
 
 use crate::atomic;
+use crate::challenge::smallest;
 use crate::cli::OpenArgs;
 use crate::folder::{Entries, Secrets, read_entries, read_secrets};
 use crate::ledger::{Ledger, Logged};
@@ -23,8 +24,7 @@ pub(crate) fn run(args: &OpenArgs, step: u64, out: &Path) -> anyhow::Result<u8> 
     let place = place(&entries, &secrets, step)?;
     let ledger = connect(&args.ledger, Some(&args.log_key))?;
     let logged = find_prediction(&ledger, &entries)?;
-    // Under the first checkpoint that witnesses have cosigned, if there is one: it proves the earliest time.
-    let logged = ledger.first_proof(&entries.prediction_bytes, logged.index)?;
+    let logged = proof(&ledger, &entries, logged)?;
     let bytes = opened(&entries, &secrets, place, logged).encode();
     let report = checked(&ledger, &entries, &bytes)?;
     atomic::write(out, &bytes, atomic::PUBLIC)?;
@@ -63,6 +63,18 @@ fn place(entries: &Entries, secrets: &Secrets, step: u64) -> anyhow::Result<usiz
     let last = steps.first + records - 1;
     ensure!(place < records, "--step {step}: the prediction ends at step {last}, which is invalid");
     Ok(place as usize)
+}
+
+/// Under the first checkpoint that witnesses have cosigned, which proves the earliest time; if there is none, under the
+/// smallest, which stays the same as the log grows.
+fn proof(ledger: &Ledger, entries: &Entries, logged: Logged) -> anyhow::Result<Logged> {
+    let (bytes, index) = (&entries.prediction_bytes, logged.index);
+    let first = ledger.first_proof(bytes, index)?;
+    if first.signed.is_cosigned() {
+        return Ok(first);
+    }
+    let smallest = smallest(ledger, entries, logged)?;
+    Ok(ledger.proof(bytes, index, smallest.head.size.0)?)
 }
 
 fn opened(entries: &Entries, secrets: &Secrets, place: usize, logged: Logged) -> OpenedStep {

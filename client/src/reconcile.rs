@@ -1,7 +1,7 @@
 //! `client reconcile`: receipts into the log, the prediction opened, both compared, the verdict logged and bundled.
 
 use crate::account;
-use crate::assemble::{Parts, assemble, check_own};
+use crate::assemble::{Parts, assemble, check_history, check_own};
 use crate::atomic;
 use crate::cause;
 use crate::check::policy_file;
@@ -118,6 +118,7 @@ pub fn run(args: &ReconcileArgs) -> anyhow::Result<u8> {
         stop_if_incomplete(&located.decision)?;
     }
 
+    check_history(&ledger, &entries, logged.index, &receipts.judged)?;
     // Point of no return: from here on anybody can read the prediction. All that can fail here has been done before.
     let opening = open(&ledger, &secrets, opening)?;
 

@@ -35,8 +35,13 @@ pub fn load(entries: &Entries, run_toml: &Path) -> anyhow::Result<Setup> {
     Ok(setup)
 }
 
-/// What goes wrong where a computation is not the predicted one.
-const OTHER_RUN: &str = "the folder's snapshots are of another run, or damaged";
+/// A computation that is not the predicted one.
+fn elsewhere(message: String) -> Hinted {
+    Hinted::new(
+        format!("{message}: the folder's snapshots are of another run, or damaged"),
+        "move the prediction's `snapshots` away: the replay then begins with the run's first state",
+    )
+}
 
 /// How many steps a replay computes.
 fn to_compute(from: u64, step: u64) -> String {
@@ -80,7 +85,10 @@ impl<'a> Replay<'a> {
         while state.step < step {
             let before = state.step;
             self.session.step(&mut state)?;
-            ensure!(state.step == before + 1, "the replay met a NaN or an infinity in step {before}");
+            ensure!(
+                state.step == before + 1,
+                elsewhere(format!("the replay met a NaN or an infinity in step {before}"))
+            );
             progress.done(before, "computed again");
         }
         progress.finish();
@@ -138,7 +146,9 @@ impl<'a> Replay<'a> {
         let found = step.record.outcome.as_ref().map(|outcome| [outcome.reduced, outcome.parameters]);
         ensure!(
             found == predicted,
-            "the replay of step {number} gives {found:?}, the prediction has {predicted:?}: {OTHER_RUN}"
+            elsewhere(format!(
+                "the replay of step {number} gives {found:?}, the prediction has {predicted:?}"
+            ))
         );
         Ok((step, after))
     }
@@ -150,10 +160,12 @@ impl<'a> Replay<'a> {
             self.secrets.body.record(step).context("the replay is of a step that is not predicted")?;
         let expected = record.traces.get(leaf as usize).copied();
         let found = trace.root();
+        let text = expected.map_or("none".into(), |root| root.to_string());
         ensure!(
             expected == Some(found),
-            "the replay of step {step}, leaf {leaf} gives trace root {found}, the prediction has {}: {OTHER_RUN}",
-            expected.map_or("none".into(), |root| root.to_string())
+            elsewhere(format!(
+                "the replay of step {step}, leaf {leaf} gives trace root {found}, the prediction has {text}"
+            ))
         );
         Ok(())
     }
@@ -188,7 +200,7 @@ impl<'a> Replay<'a> {
         let found = [checksum_f32(&shape, &reduced), checksum_f32(&shape, &after.parameters)];
         ensure!(
             found == [outcome.reduced, outcome.parameters],
-            "the replay of step {chosen} is not the one predicted: {OTHER_RUN}"
+            elsewhere(format!("the replay of step {chosen} is not the one predicted"))
         );
         let tables = FoldTables::new(self.session.backend(), FoldKey::from(challenge), reduced.len());
         Ok(Some(Answer {

@@ -226,6 +226,29 @@ impl Workshop {
         self.run("client", &arguments)
     }
 
+    /// Reconciling opens nothing and ends with 2, unless the reader of `why` says that incomplete is what it is: then 1.
+    #[track_caller]
+    pub fn expect_incomplete(&self, log: &Log, why: &str) {
+        let ended = self.reconcile("run", log, "--no-replay").expect_code(2);
+        ended.expect_text(why).expect_text("nothing was opened");
+        assert!(!self.path("run.tally").exists(), "a bundle of what was not opened");
+        let ended = self.reconcile("run", log, "--no-replay --accept-incomplete").expect_code(1);
+        ended.expect_text("incomplete").expect_text(why);
+        self.verify("run.tally").expect_code(1).expect_text("genuine, but verdict is incomplete");
+    }
+
+    /// A run of two devices with these faults, reconciled with a replay.
+    pub fn faulty(faults: &[&str]) -> (Workshop, Log, Ended) {
+        let shop = Workshop::open();
+        shop.write_run("run", 1);
+        let log = shop.ledger();
+        shop.predict("run", Some(&log)).expect_code(0);
+        shop.challenge("run", &log).expect_code(0);
+        shop.devices("run", 2, "receipts", &format!("--traces {}", faults.join(" "))).expect_code(0);
+        let ended = shop.reconcile("run", &log, "--replay run.toml --accept-incomplete");
+        (shop, log, ended)
+    }
+
     /// Verifies `FILE` under the log's and the predictor's key.
     pub fn verify(&self, file: &str) -> Ended {
         self.run("client", &format!("verify {file} --log-key log/log.pub --predictor-key predictor.pub"))
@@ -240,8 +263,23 @@ pub struct Log {
 }
 
 impl Log {
+    /// Ends it in good order.
+    pub fn stop(mut self) {
+        let told = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status();
+        assert!(told.expect("tests: kill is run").success());
+        let ended = self.child.wait().expect("tests: the ledger is waited for");
+        assert!(ended.success(), "the ledger ended with {ended}");
+    }
+
     /// GET over a plain socket, HTTP/1.1: the body of an answer that must be 200.
     pub fn get(&self, path: &str) -> Vec<u8> {
+        let (head, body) = self.answer(path);
+        assert!(head.starts_with("HTTP/1.1 200"), "{path}: {head}\n{}", String::from_utf8_lossy(&body));
+        body
+    }
+
+    /// The head and the body of any answer.
+    pub fn answer(&self, path: &str) -> (String, Vec<u8>) {
         let host = self.url.strip_prefix("http://").expect("tests: the log speaks plain HTTP");
         let mut stream = TcpStream::connect(host).expect("tests: the log listens");
         write!(stream, "GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n")
@@ -250,9 +288,8 @@ impl Log {
         stream.read_to_end(&mut answer).expect("tests: it answers");
         let head =
             answer.windows(4).position(|window| window == b"\r\n\r\n").expect("tests: an answer has a head");
-        let text = String::from_utf8_lossy(&answer);
-        assert!(text.starts_with("HTTP/1.1 200"), "{path}: {text}");
-        answer.split_off(head + 4)
+        let body = answer.split_off(head + 4);
+        (String::from_utf8_lossy(&answer).into_owned(), body)
     }
 
     /// The same, as text.

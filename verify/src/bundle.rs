@@ -18,7 +18,6 @@ use schemas::digest::{AttachmentDigest, EntryDigest};
 use schemas::object::ObjectError;
 use schemas::plan::Plan;
 use schemas::prediction::{OpenBody, PredictionBody};
-use schemas::receipt::Answer;
 use schemas::source::{Source, SourceError};
 use schemas::verdict::{Outcome, Verdict};
 use std::collections::BTreeMap;
@@ -132,7 +131,7 @@ fn walk(source: &dyn Source, policy: &Policy, report: &mut Report) -> Result<(),
     report.register = register;
     report.answered = Some(answered);
     report.verdict = Some(entries.verdict.object.clone());
-    record(report, 9, outcome(&decision, entries.verdict.object.answer, policy))?;
+    record(report, 9, outcome(&decision, &entries, policy))?;
     report.class = Class::Agreeing;
     Ok(())
 }
@@ -389,13 +388,16 @@ fn show(value: &impl std::fmt::Debug) -> String {
 }
 
 /// Step 9: the verdict is `agree`, rests on receipts that count, and on a replay if the policy asks for one.
-fn outcome(decision: &Decision, answer: Option<Answer>, policy: &Policy) -> Step<()> {
+fn outcome(decision: &Decision, entries: &Entries, policy: &Policy) -> Step<()> {
     let at = decision.step.map(|step| format!(" at step {step}")).unwrap_or_default();
     match decision.outcome {
         Outcome::Agree if decision.simulated && !policy.simulated() => Err(Failure::Outcome(
             "verdict is agree by receipts of a simulated device, which the policy does not accept".into(),
         )),
-        Outcome::Agree if policy.replayed() && answer.is_none() => Err(Failure::Outcome(
+        Outcome::Agree if policy.sealed() && entries.prediction.object.open.is_some() => Err(Failure::Outcome(
+            "the prediction was made openly, which the policy does not accept".into(),
+        )),
+        Outcome::Agree if policy.replayed() && entries.verdict.object.answer.is_none() => Err(Failure::Outcome(
             "verdict is agree, but the answers to the challenge were not held against a replay, which the policy asks \
              for: `client reconcile --replay run.toml` does it"
                 .into(),

@@ -87,6 +87,12 @@ impl Complete {
     pub fn by(&self, key: PublicKey) -> impl Iterator<Item = &PredictionLeaf> {
         self.predictions.iter().filter(move |leaf| leaf.signer == key)
     }
+
+    /// How many receipts there are, if all entries are listed.
+    pub fn receipts(&self) -> Option<usize> {
+        let entries = self.entries.as_ref()?;
+        Some(entries.iter().filter(|leaf| leaf.kind == "receipt").count())
+    }
 }
 
 /// The checks of a completeness file.
@@ -317,11 +323,14 @@ impl Report {
     pub fn summary(&self) -> String {
         match (&self.complete, self.failure()) {
             (Some(complete), _) => format!(
-                "complete: below entry {} the log holds {} of run {}, among them {}",
+                "complete: below entry {} the log holds {} of run {}, among them {}{}",
                 complete.size,
                 counted(complete.entries_count as usize, "statement"),
                 complete.run,
                 counted(complete.predictions.len(), "prediction"),
+                complete
+                    .receipts()
+                    .map_or(String::new(), |count| format!(" and {}", counted(count, "receipt"))),
             ),
             (None, Some(Check { number, state: State::Fails(why), .. })) => {
                 format!("not shown to be complete: check {number}: {why}")

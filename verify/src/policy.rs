@@ -19,6 +19,7 @@ pub struct Policy {
     profiles: Vec<String>,
     simulated: bool,
     complete: bool,
+    sealed: bool,
     replayed: bool,
     challenge: Vec<Asked>,
     witnesses: Option<tlog::policy::Policy>,
@@ -97,6 +98,7 @@ impl Policy {
             profiles: Vec::new(),
             simulated: true,
             complete: false,
+            sealed: false,
             replayed: false,
             challenge: Vec::new(),
             witnesses: None,
@@ -114,6 +116,10 @@ impl Policy {
 
     pub(crate) fn set_complete(&mut self, asked: bool) {
         self.complete = asked;
+    }
+
+    pub(crate) fn set_sealed(&mut self, asked: bool) {
+        self.sealed = asked;
     }
 
     pub(crate) fn set_replayed(&mut self, asked: bool) {
@@ -191,6 +197,11 @@ impl Policy {
     /// Whether a bundle must show that its prediction is the only one.
     pub fn complete(&self) -> bool {
         self.complete
+    }
+
+    /// Whether a prediction that was made openly does not count.
+    pub fn sealed(&self) -> bool {
+        self.sealed
     }
 
     /// Whether the answers to the challenge must have been held against a replay.

@@ -12,6 +12,7 @@
 //! profile <name>
 //! simulated yes|no
 //! complete yes|no
+//! sealed yes|no
 //! replayed yes|no
 //! challenge cosigned|first|smallest
 //! ```
@@ -36,7 +37,7 @@ pub enum LineError {
     /// The first word is none.
     #[error(
         "the line begins with {found:?}, expected log, witness, group, quorum, faulty, predictor, device, verdict, \
-         profile, simulated, complete, replayed or challenge"
+         profile, simulated, complete, sealed, replayed or challenge"
     )]
     Word {
         /// The word found.
@@ -98,6 +99,7 @@ struct Reader {
     profiles: Vec<(usize, String)>,
     simulated: Option<(usize, bool)>,
     complete: Option<(usize, bool)>,
+    sealed: Option<(usize, bool)>,
     replayed: Option<(usize, bool)>,
     challenge: Vec<(usize, Asked)>,
     faulty: Option<(usize, usize)>,
@@ -135,6 +137,7 @@ pub fn parse(bytes: &[u8]) -> Result<Policy, PolicyError> {
     policy.set_profiles(reader.profiles.into_iter().map(|(_, name)| name).collect());
     policy.set_simulated(reader.simulated.is_none_or(|(_, counts)| counts));
     policy.set_complete(reader.complete.is_some_and(|(_, asked)| asked));
+    policy.set_sealed(reader.sealed.is_some_and(|(_, asked)| asked));
     policy.set_replayed(reader.replayed.is_some_and(|(_, asked)| asked));
     policy.set_challenge(reader.challenge.into_iter().map(|(_, asked)| asked).collect());
     Ok(policy)
@@ -169,6 +172,7 @@ impl Reader {
             },
             "simulated" => set(&mut self.simulated, number, truth(of("simulated yes|no")?)?)?,
             "complete" => set(&mut self.complete, number, truth(of("complete yes|no")?)?)?,
+            "sealed" => set(&mut self.sealed, number, truth(of("sealed yes|no")?)?)?,
             "replayed" => set(&mut self.replayed, number, truth(of("replayed yes|no")?)?)?,
             "challenge" => {
                 let word = of("challenge cosigned|first|smallest")?;

@@ -8,6 +8,7 @@ use schemas::statement::Payload;
 use support::World;
 use support::log::{Log, witness};
 use support::story::{Story, device_key, predictor_key};
+use verify::answered::Asked;
 use verify::bundle::check;
 use verify::policy::Policy;
 use verify::policy_file::parse;
@@ -295,14 +296,18 @@ fn a_policy_file_is_read_strictly_and_wrong_lines_are_told_by_number() {
     let log = Log::new("log.example/test", 1);
     let key = device_key(0).public();
     let with = |lines: &str| parse(file(&log, "two", lines).as_bytes()).map_err(|error| error.to_string());
-    let every =
-        format!("device {key}\n\tverdict\t{key}\nprofile f32-fma\nsimulated no\ncomplete yes\nfaulty 2\n");
+    let every = format!(
+        "device {key}\n\tverdict\t{key}\nprofile f32-fma\nsimulated no\ncomplete yes\nsealed yes\nfaulty 2\n"
+    );
     let policy = with(&every).unwrap();
     assert_eq!((policy.devices(), policy.verdict_signers()), (&[key][..], &[key][..]));
     assert_eq!((policy.profiles(), policy.simulated()), (&["f32-fma".to_owned()][..], false));
-    assert_eq!((policy.complete(), policy.faulty()), (true, 2));
+    assert_eq!((policy.complete(), policy.sealed(), policy.faulty()), (true, true, 2));
     let plain = with("").unwrap();
-    assert_eq!((plain.simulated(), plain.complete(), plain.faulty()), (true, false, 0));
+    assert_eq!(
+        (plain.simulated(), plain.complete(), plain.sealed(), plain.faulty()),
+        (true, false, false, 0)
+    );
     assert_eq!(plain.verdict_signers(), plain.predictors());
     // The lines before are ten.
     for (lines, why) in [
@@ -325,9 +330,28 @@ fn a_policy_file_is_read_strictly_and_wrong_lines_are_told_by_number() {
         ("complete yes", "line 10: the line does not end in a line feed"),
         ("device \u{7f}\n", "line 10: expected text of UTF-8 without control characters"),
         ("complete\u{0} yes\n", "line 10: expected text"),
+        ("replayed\n", "line 10: the line has 1 items, expected `replayed yes|no`"),
+        ("replayed always\n", "line 10: expected yes or no, found \"always\""),
+        ("replayed no\nreplayed yes\n", "line 11: said on line 10 already; expected it once"),
+        ("challenge last\n", "line 10: expected cosigned, first or smallest, found \"last\""),
+        ("challenge\n", "line 10: the line has 1 items, expected `challenge cosigned|first|smallest`"),
+        ("challenge first\nchallenge first\n", "line 11: said on line 10 already; expected it once"),
     ] {
         let error = with(lines).unwrap_err();
         assert!(error.starts_with(why), "{lines:?}: {error}");
+    }
+    let challenge = with("replayed yes\nchallenge smallest\nchallenge first\n").unwrap();
+    assert_eq!((challenge.replayed(), challenge.challenge()), (true, &[Asked::Smallest, Asked::First][..]));
+    assert_eq!((plain.replayed(), plain.challenge()), (false, &[][..]));
+    // Without a quorum there is nobody whose cosignature could be asked for.
+    for (word, refused) in [("cosigned", true), ("first", true), ("smallest", false)] {
+        let text = file(&log, "none", &format!("challenge {word}\n"));
+        let why = parse(text.as_bytes()).err().map(|error| error.to_string());
+        let expected = format!(
+            "line 10: challenge {word} asks for cosignatures, and the quorum is none; expected witnesses and a quorum \
+             of them"
+        );
+        assert_eq!(why, refused.then_some(expected));
     }
     let twice = format!("device {key}\ndevice {key}\n");
     assert_eq!(with(&twice).unwrap_err(), "line 11: said on line 10 already; expected it once");

@@ -3,11 +3,11 @@
 mod support;
 
 use schemas::object::Object as _;
-use schemas::receipt::{Answer, ReceiptBody};
+use schemas::receipt::ReceiptBody;
 use schemas::record::NonFinite;
 use schemas::run::Steps;
 use schemas::verdict::{Cause, Finding, Outcome, Phase, WrongWord};
-use support::story::{SALT, Story, decide, device_key, honest_answer};
+use support::story::{SALT, Story, decide, device_key};
 use support::{Vector, World, invalid_bodies, invalid_world, outcome};
 use verify::case::{Decision, LISTED_MAX, Need};
 use verify::evidence::Evidence;
@@ -478,64 +478,6 @@ fn what_is_said_of_non_finite_leaves_is_own_link_or_inherited() {
     let finding = only(judge(&world, &bodies));
     assert_eq!((finding.rank, finding.phase), (1, Phase::Update));
     assert!(finding.note.contains("expected not finite in the norm, found all finite"), "{}", finding.note);
-}
-
-/// Judges honest bodies with answers changed, and an expected answer.
-fn judge_answers(
-    change: impl Fn(u64, &mut Option<Answer>),
-    expected: impl Fn(Answer) -> Option<Answer>,
-) -> Decision {
-    let world = world();
-    let mut story = Story::new();
-    story.log_run(&world);
-    story.log_prediction(&world, false);
-    let note = story.log.checkpoint(story.log.size());
-    for body in world.bodies(2) {
-        let mut receipt = story.receipt(&world, 2, &body, &note);
-        change(body.rank, &mut receipt.answer);
-        story.log_receipt(receipt, &body, device_key(body.rank));
-    }
-    story.decision(&world, expected(honest_answer(&world, &note)))
-}
-
-#[test]
-fn answers_are_held_against_the_replayed_one() {
-    let decision = judge_answers(|_, _| {}, Some);
-    assert_eq!((decision.outcome, decision.answers_judged), (Outcome::Agree, true));
-    let flip = |rank, answer: &mut Option<Answer>| {
-        if rank == 1 {
-            answer.as_mut().unwrap().reduced.a ^= 1;
-        }
-    };
-    let decision = judge_answers(flip, Some);
-    assert_eq!((decision.outcome, decision.findings.len()), (Outcome::Diverge, 1));
-    assert_eq!((decision.findings[0].rank, decision.findings[0].phase), (1, Phase::Answer));
-    assert!(decision.step.is_some());
-    // Without a replay, two different answers to one challenge cannot both be right.
-    let decision = judge_answers(flip, |_| None);
-    assert_eq!(decision.outcome, Outcome::Incomplete);
-    assert!(decision.missing[0].contains("answer one challenge differently"), "{:?}", decision.missing);
-}
-
-#[test]
-fn an_answer_that_is_absent_or_for_another_step_is_found_without_a_replay() {
-    for replayed in [false, true] {
-        let expected = |answer| replayed.then_some(answer);
-        let decision = judge_answers(|rank, answer| *answer = answer.filter(|_| rank == 0), expected);
-        assert_eq!((decision.outcome, decision.findings[0].rank), (Outcome::Diverge, 1));
-        assert!(decision.findings[0].note.contains("does not answer the challenge"));
-        let another = |_, answer: &mut Option<Answer>| answer.as_mut().unwrap().step ^= 1;
-        let decision = judge_answers(another, expected);
-        assert_eq!((decision.outcome, decision.findings.len()), (Outcome::Diverge, 2));
-        assert!(decision.findings[1].note.contains("the challenge chose step"));
-    }
-}
-
-#[test]
-fn a_replay_of_another_step_accuses_no_device() {
-    let decision = judge_answers(|_, _| {}, |answer| Some(Answer { step: answer.step ^ 1, ..answer }));
-    assert_eq!((decision.outcome, decision.findings.len()), (Outcome::Incomplete, 0));
-    assert!(decision.missing[0].starts_with("the replayed answer of step "), "{:?}", decision.missing);
 }
 
 #[test]
