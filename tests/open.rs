@@ -325,6 +325,21 @@ fn a_strangers_overdue_prediction_counts_only_for_who_asks_about_it() {
     let asked = format!("--at {soon} --predictor-key predictor.pub");
     status(&shop, &log, &run, &asked).expect_code(0).expect_text(" left to open it, by ");
     status(&shop, &log, &run, &format!("--at {soon} --predictor-key stranger.pub")).expect_code(1);
+    // Nor does a stranger's opening open it.
+    use schemas::statement::{Payload, Statement};
+    let prediction =
+        Statement::open(&std::fs::read(shop.path("run/prediction/prediction.cose")).unwrap()).unwrap().digest;
+    let open = schemas::prediction::OpenBody {
+        salt: schemas::digest::Salt([7; 32]),
+        body: schemas::attachment::AttachmentName::of(b"nothing"),
+    };
+    let opening = Payload::Opening(schemas::opening::Opening { run: shop.run_id("run"), prediction, open });
+    let key = client::keyfile::load(&shop.path("stranger.key")).unwrap();
+    std::fs::write(shop.path("opening.cose"), Statement::sign(&opening, &key).unwrap()).unwrap();
+    let submit = format!("submit opening.cose --ledger {} --log-key log/log.pub", log.url);
+    shop.run("client", &submit).expect_code(0);
+    status(&shop, &log, &run, &asked).expect_code(0).expect_text(" left to open it, by ");
+    assert!(log.page(&format!("/runs/{run}")).contains(">sealed<"));
 }
 
 /// By when the prediction of a folder has to be opened.

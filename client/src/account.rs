@@ -85,51 +85,29 @@ pub fn bits(word: WrongWord, operation: Option<&str>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use schemas::digest::{EntryDigest, RunId};
-    use schemas::key::SecretKey;
-    use schemas::run::Steps;
-    use schemas::verdict::{Cause, Phase};
+    use schemas::object::Object as _;
+    use schemas::verdict::Phase;
 
+    /// The fixture's verdict with its second finding alone, and no replay.
     fn diverging() -> Verdict {
-        Verdict {
-            run: RunId([1; 32]),
-            prediction: EntryDigest([2; 32]),
-            opening: None,
-            receipts: vec![EntryDigest([3; 32])],
-            steps: Steps { first: 0, end: 9 },
-            outcome: Outcome::Diverge,
-            step: Some(4),
-            findings: vec![Finding {
-                device: SecretKey::from_seed([7; 32]).public(),
-                rank: 0,
-                phase: Phase::Leaf,
-                peer: None,
-                leaf: Some(2),
-                operation: Some("forward.layer0.mlp".into()),
-                tensor: Some("layer0.mlp.out".into()),
-                word: Some(WrongWord { element: 17, expected: 0x3f80_0000, found: 0xbf80_0000 }),
-                cause: Cause::Fault,
-                note: "leaf 2 differs first in tap 9 of 40".into(),
-            }],
-            missing: vec!["device 1 of 2: no receipt".into()],
-            simulated: true,
-            answer: None,
-            evidence: vec![],
-        }
+        let mut verdict = Verdict::decode(include_bytes!("../../fixtures/verdict/diverge.cbor")).unwrap();
+        verdict.findings.remove(0);
+        Verdict { answer: None, ..verdict }
     }
 
     #[test]
     fn a_finding_is_told_with_its_bits_and_numbers() {
         let text = tell(&diverging());
         for line in [
-            "diverge at step 4: some value is not as predicted\n",
-            "steps 0..9, 1 receipt (simulated devices)\n",
-            "  operation  forward.layer0.mlp\n",
-            "  element    17\n",
-            "  bits       expected 0x3f800000 (1e0), found 0xbf800000 (-1e0): bit 31 differs, \
-             2130706432 units in the last place apart\n",
+            "diverge at step 1: some value is not as predicted\n",
+            "steps 0..3, 2 receipts (simulated devices)\n",
+            "  leaf       3\n",
+            "  operation  forward.layer1.mlp.gelu\n",
+            "  element    57\n",
+            "  bits       expected 0x3f8ccccd (1.1e0), found 0x3f9ccccd (1.225e0): bit 20 differs, \
+             1048576 units in the last place apart\n",
             "  cause      fault\n",
-            "missing: device 1 of 2: no receipt\n",
+            "missing: device rank 0: the trace of step 1, leaf 0\n",
             "answers to the challenge: not needed, the verdict was decided before them\n",
         ] {
             assert!(text.contains(line), "{line} in {text}");

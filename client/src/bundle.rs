@@ -1,73 +1,27 @@
-//! `client bundle`: a bundle's argument told part by part, and its proofs as files of their own. Nothing is checked.
+//! `client bundle`: a bundle's argument told part by part, and its proofs as files of their own ([`export`]).
 
-use crate::atomic;
 use crate::cli::BundleArgs;
+use crate::export;
 use crate::output;
 use crate::stored::StoredFile;
-use anyhow::Context as _;
 use schemas::bundle::ProvenEntry;
 use schemas::bundle::stored::StoredBundle;
-use schemas::object::Object as _;
 use schemas::statement::{Payload, Statement};
 use std::fmt::Write as _;
-use std::path::Path;
-use tlog::hash::Hash;
 use tlog::note::SignedNote;
-use tlog::proof::InclusionProof;
-use tlog::tlog_proof::TlogProof;
-use tlog::tree::LeafIndex;
 
 /// Runs the command.
 pub fn run(args: &BundleArgs) -> anyhow::Result<u8> {
     let file = StoredFile::open(&args.file)?;
     let bundle = file.bundle()?;
     if let Some(folder) = &args.export {
-        export(&bundle, folder)?;
+        let log = args.ledger.as_deref().zip(args.log_key.as_deref());
+        export::export(&bundle, folder, log)?;
     }
     if args.explain {
         output::result(&output::printable(&explain(&bundle)));
     }
     Ok(output::YES)
-}
-
-/// Writes each entry and its proof into a new folder.
-fn export(bundle: &StoredBundle, folder: &Path) -> anyhow::Result<()> {
-    let checkpoint =
-        String::from_utf8(bundle.checkpoint.clone()).context("the bundle's checkpoint is no text")?;
-    std::fs::create_dir(folder).with_context(|| format!("cannot make the folder {}", folder.display()))?;
-    let mut names = Vec::new();
-    let mut write = |name: String, bytes: &[u8]| -> anyhow::Result<()> {
-        atomic::write_new(&folder.join(&name), bytes, atomic::PUBLIC)?;
-        names.push(name);
-        Ok(())
-    };
-    let register = bundle.completeness.iter().map(|object| &object.register);
-    for entry in bundle.entries.iter().chain(register) {
-        let ProvenEntry { index, bytes, proof } = entry;
-        let kind = Statement::reread(bytes).map_or("entry", |statement| statement.payload.stem());
-        let inclusion = InclusionProof(proof.iter().map(|hash| Hash::new(*hash)).collect());
-        let proof =
-            TlogProof { extra: None, index: LeafIndex(*index), inclusion, checkpoint: checkpoint.clone() };
-        write(format!("{index}-{kind}.cose"), bytes)?;
-        write(format!("{index}-{kind}.tlog-proof"), proof.format().as_bytes())?;
-    }
-    write("checkpoint.note".into(), &bundle.checkpoint)?;
-    for cover in &bundle.covers {
-        if let Some(note) = &cover.checkpoint {
-            write(format!("checkpoint-{}.note", cover.tree_size), note)?;
-        }
-    }
-    if let Some(object) = &bundle.completeness {
-        write("run.completeness".into(), &object.encode())?;
-    }
-    output::result(
-        &names.iter().map(|name| format!("{}\n", folder.join(name).display())).collect::<String>(),
-    );
-    output::note(
-        "no COSE receipts: each is a signature of its own by the log, which a bundle does not hold; the log gives them \
-         at /proof/INDEX.cose",
-    );
-    Ok(())
 }
 
 /// The argument, for whoever has never seen one.

@@ -92,11 +92,15 @@ Example:
   client verify step-1.opened --log-key log/log.pub --predictor-key predictor.pub
   client verify run.tally --policy policy.txt")]
     Verify(VerifyArgs),
-    /// Explain a bundle's argument part by part, or write its proofs as files; nothing is checked
+    /// Explain a bundle's argument part by part, or write its proofs as files; nothing in it is checked
     #[command(after_help = "\
+With --ledger the log is asked for a COSE receipt (RFC 9942) of each entry; each is checked against the log's key, the
+entry and the bundle's checkpoint, and written beside the entry, also as a transparent statement (RFC 9943).
+
 Example:
   client bundle run.tally --explain
-  client bundle run.tally --export proofs")]
+  client bundle run.tally --export proofs
+  client bundle run.tally --export proofs --ledger http://127.0.0.1:7180 --log-key log/log.pub")]
     Bundle(BundleArgs),
     /// Print what a bundle says, without checking any of it
     #[command(after_help = "Example:\n  client show run.tally")]
@@ -297,6 +301,12 @@ pub struct BundleArgs {
     /// Write each entry and its proof as files into this folder, which must not be there
     #[arg(long, value_name = "DIR", group = "what")]
     pub export: Option<PathBuf>,
+    /// Address of the log server, which is asked for COSE receipts
+    #[arg(long, value_name = "URL", requires = "export", requires = "log_key")]
+    pub ledger: Option<String>,
+    /// The log's vkey, or a file that holds it
+    #[arg(long, value_name = "VKEY|FILE", requires = "ledger")]
+    pub log_key: Option<String>,
 }
 
 /// Arguments of `client show`.

@@ -1,7 +1,7 @@
 //! How much time is left to open a sealed prediction. The log has no clock: this machine's is used, and that is said.
 
+use schemas::time::utc;
 use std::time::{SystemTime, UNIX_EPOCH};
-use verify::times::utc;
 
 /// This machine's clock, POSIX seconds.
 pub fn now_unix_s() -> u64 {

@@ -4,6 +4,7 @@
 use crate::http::{HttpError, Server};
 use schemas::attachment::{ATTACHMENT_BYTES_MAX, AttachmentName};
 use schemas::challenge::CHECKPOINT_BYTES_MAX;
+use schemas::cose_receipt::COSE_RECEIPT_BYTES_MAX;
 use schemas::digest::{EntryDigest, RunId};
 use schemas::key::PublicKey;
 use schemas::statement::STATEMENT_BYTES_MAX;
@@ -15,6 +16,7 @@ use tlog::note::{KeyError, SignedNote, Verifier as _, VerifierKey};
 use tlog::proof::{ConsistencyProof, ProofError, check_consistency};
 use tlog::tlog_proof::{PROOF_BYTES_MAX, TlogProof, TlogProofError};
 use tlog::tree::TreeHead;
+use verify::cose_receipt::ReceiptedError;
 
 /// Longest answer about a log or a run.
 const JSON_BYTES_MAX: u64 = 16 << 20;
@@ -66,12 +68,30 @@ pub enum LedgerError {
         /// What is wrong.
         source: TlogProofError,
     },
+    /// A COSE receipt that shows nothing.
+    #[error("the server's receipt of entry {digest}: {source}")]
+    Receipt {
+        /// The entry.
+        digest: EntryDigest,
+        /// What is wrong.
+        source: ReceiptedError,
+    },
     /// A hash that is none.
     #[error("the server's consistency proof: {0}")]
     Hash(#[from] HashError),
     /// Two trees of one log that do not fit together.
     #[error("the log's history is not consistent: {0}")]
     Inconsistent(ProofError),
+    /// Two trees of one size.
+    #[error("the log signed two trees of size {size}: root {one} before, root {other} now")]
+    TwoRoots {
+        /// Their size.
+        size: u64,
+        /// The root that was known.
+        one: Hash,
+        /// The root in this answer.
+        other: Hash,
+    },
     /// Bytes other than those asked for.
     #[error("the server gave other bytes for {0}")]
     OtherBytes(String),
@@ -107,7 +127,11 @@ impl LedgerError {
                 "a run is logged before anything that belongs to it: `client submit run.cose`"
             }
             LedgerError::OtherLog { .. } => "compare both keys with one you have from the log's operator",
-            LedgerError::Inconsistent(_) | LedgerError::Proof { .. } | LedgerError::Checkpoint(_) => {
+            LedgerError::Inconsistent(_)
+            | LedgerError::Proof { .. }
+            | LedgerError::Receipt { .. }
+            | LedgerError::TwoRoots { .. }
+            | LedgerError::Checkpoint(_) => {
                 "keep what the server sent: a log that contradicts itself is evidence against its operator"
             }
             _ => return None,
@@ -248,6 +272,20 @@ impl Ledger {
         let logged = self.proven(entry, answer, true)?;
         let right = logged.index == index && logged.signed.head.size.0 == size;
         if right { Ok(logged) } else { Err(form(&path, "the index and tree size asked for")) }
+    }
+
+    /// The COSE receipt of an entry that is known to have index `index`, in the tree `head`; checked.
+    pub fn cose_receipt(&self, entry: &[u8], index: u64, head: TreeHead) -> Result<Vec<u8>, LedgerError> {
+        let path = format!("/proof/{index}.cose?size={}", head.size);
+        let receipt = self.server.fetch(&path, COSE_RECEIPT_BYTES_MAX as u64, TIMEOUT_MS)?;
+        let digest = EntryDigest::of(entry);
+        let shown = verify::cose_receipt::check(&receipt, entry, &self.key)
+            .map_err(|source| LedgerError::Receipt { digest, source })?;
+        if shown.head.size == head.size && shown.head.root != head.root {
+            return Err(LedgerError::TwoRoots { size: head.size.0, one: head.root, other: shown.head.root });
+        }
+        let right = (shown.index, shown.head) == (index, head);
+        if right { Ok(receipt) } else { Err(form(&path, "the index and tree size asked for")) }
     }
 
     /// The place of an entry that is known to have index `index`, proven under the first checkpoint that covers it and

@@ -28,6 +28,7 @@ pub mod assemble;
 pub mod account;
 pub mod stored;
 pub mod check;
+pub mod export;
 pub mod bundle;
 pub mod show;
 pub mod completeness;

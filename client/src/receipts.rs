@@ -132,53 +132,23 @@ fn submit(
 mod tests {
     use super::*;
     use schemas::attachment::AttachmentName;
-    use schemas::digest::RunId;
     use schemas::key::SecretKey;
-    use schemas::receipt::{DeviceFacts, Receipt};
-    use schemas::run::{Run, Steps};
+    use schemas::object::Object as _;
+    use schemas::receipt::Receipt;
+    use schemas::run::Run;
     use tlog::note::{KeyName, SigningKey};
-
-    fn receipt(run: RunId) -> Receipt {
-        Receipt {
-            run,
-            steps: Steps { first: 0, end: 1 },
-            devices: 1,
-            rank: 0,
-            simulated: true,
-            facts: DeviceFacts {
-                name: "toy".into(),
-                architecture: "toy".into(),
-                driver: "1".into(),
-                units: 1,
-                kernels: "v".into(),
-            },
-            checkpoint: b"no checkpoint".to_vec(),
-            answer: None,
-            body: AttachmentName::of(b"body"),
-        }
-    }
 
     #[test]
     fn a_refusal_names_the_file_that_is_at_fault() {
-        use schemas::digest::{Checksum, ConfigDigest, PlanDigest, StateDigest};
         let folder = tempfile::tempdir().unwrap();
-        let run = Run {
-            name: "some".into(),
-            profile: "f32-fma".into(),
-            profile_digest: schemas::profile::F32_FMA.digest(),
-            config: ConfigDigest([2; 32]),
-            plan: PlanDigest([3; 32]),
-            state: StateDigest([4; 32]),
-            dataset: Checksum([5; 32]),
-            steps: 1,
-            leaves: 1,
-            devices_max: 1,
-        };
+        let run = Run::decode(include_bytes!("../../fixtures/run/run.cbor")).unwrap();
         let log = SigningKey::from_seed(KeyName::new("log.example/test").unwrap(), &[1; 32]);
         let log = log.verifier();
         let terms = Terms { run: &run, id: run.id(), log, prediction_index: 1, opening_index: None };
         let key = SecretKey::from_seed([9; 32]);
-        let bytes = Statement::sign(&Payload::Receipt(Box::new(receipt(run.id()))), &key).unwrap();
+        let receipt = Receipt::decode(include_bytes!("../../fixtures/receipt/receipt.cbor")).unwrap();
+        let receipt = Receipt { body: AttachmentName::of(b"body"), ..receipt };
+        let bytes = Statement::sign(&Payload::Receipt(Box::new(receipt)), &key).unwrap();
         std::fs::write(folder.path().join("receipt-1.cose"), bytes).unwrap();
         let file = list_receipts(folder.path()).unwrap().remove(0);
         let why = |file: &ReceiptFiles| read(file, &terms, None).unwrap_err();

@@ -1,5 +1,7 @@
 //! The built command: exit statuses, messages, and what is left on disk, as far as no log is needed.
 
+use schemas::object::Object as _;
+use schemas::run::Run;
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -349,18 +351,6 @@ fn another_signers_run_statement_is_refused_before_the_log_is_asked() {
     assert_eq!(std::fs::read(prediction.join("run.cose")).unwrap(), run);
 }
 
-fn some_run() -> schemas::run::Run {
-    use schemas::digest::{Checksum, ConfigDigest, PlanDigest, StateDigest};
-    schemas::run::Run {
-        name: "some".into(),
-        profile: "f32-fma".into(),
-        profile_digest: schemas::profile::F32_FMA.digest(),
-        config: ConfigDigest([2; 32]),
-        plan: PlanDigest([3; 32]),
-        state: StateDigest([4; 32]),
-        dataset: Checksum([5; 32]),
-        steps: 1,
-        leaves: 1,
-        devices_max: 1,
-    }
+fn some_run() -> Run {
+    Run::decode(include_bytes!("../../fixtures/run/run.cbor")).unwrap()
 }

@@ -6,12 +6,11 @@ use device::checksum::{Coefficients, checksum_f32};
 use schemas::challenge::chosen_step;
 use schemas::fold::FoldKey;
 use schemas::object::Object as _;
-use schemas::receipt::{Answer, Sum};
+use schemas::receipt::Answer;
 use schemas::run::Steps;
 use schemas::trace::Trace;
 use step::dispatch::Backend;
 use step::session::Session;
-use step::tree::meeting_index;
 use tiny::{LEAVES, Output, STEPS, Tiny, files};
 
 #[test]
@@ -22,36 +21,10 @@ fn every_topology_gives_the_predicted_values() {
     let mut state = tiny.state.clone();
     for now in 0..STEPS {
         let predicted = session.step(&mut state).unwrap();
-        let outcome = predicted.record.outcome.as_ref().unwrap();
-        let meeting = predicted.meeting.as_ref().unwrap();
-        let node = |first: u64, end: u64| {
-            let index = meeting_index(&(first..end), LEAVES, tiny.plan.devices_max).unwrap();
-            Sum { checksum: outcome.nodes[index], fold: meeting.nodes[index] }
-        };
         for output in &outputs {
             let devices = output.receipts.len() as u64;
-            let each = LEAVES / devices;
             for rank in 0..devices {
-                let record = output.record(rank as usize, now);
-                let own = (rank * each) as usize..((rank + 1) * each) as usize;
-                assert_eq!(record.traces, predicted.record.traces[own.clone()]);
-                assert_eq!(record.losses, predicted.record.losses[own]);
-                assert_eq!(record.non_finite, None);
-                let found = record.outcome.as_ref().unwrap();
-                assert_eq!(found.partial, node(rank * each, (rank + 1) * each));
-                assert_eq!(found.exchanges.len() as u32, devices.ilog2());
-                for (level, exchange) in found.exchanges.iter().enumerate() {
-                    let size = each << level;
-                    let sibling = (rank * each / size) ^ 1;
-                    assert_eq!(exchange.received, node(sibling * size, (sibling + 1) * size));
-                    let whole = sibling / 2;
-                    assert_eq!(exchange.sum, node(whole * 2 * size, (whole + 1) * 2 * size));
-                }
-                assert_eq!(found.reduced, Sum { checksum: outcome.reduced, fold: meeting.reduced });
-                assert_eq!(found.norm, outcome.norm);
-                assert_eq!(found.parameters, Sum { checksum: outcome.parameters, fold: meeting.parameters });
-                assert_eq!(found.first_moment, outcome.first_moment);
-                assert_eq!(found.second_moment, outcome.second_moment);
+                tiny.assert_record(output.record(rank as usize, now), &predicted, devices, rank);
             }
         }
     }

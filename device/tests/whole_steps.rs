@@ -7,13 +7,11 @@ use device::backend;
 use device::simulated::Simulated;
 use schemas::cbor;
 use schemas::plan::Kind;
-use schemas::receipt::{DeviceRecord, Sum};
 use sha2::{Digest as _, Sha256};
 use std::path::{Path, PathBuf};
 use step::dispatch::Backend;
 use step::session::{Session, Step};
 use step::setup::Setup;
-use step::tree::meeting_index;
 use tiny::Tiny;
 
 fn fixture(name: &str) -> PathBuf {
@@ -28,36 +26,6 @@ fn job_and_steps(setup: &Setup) -> (Tiny, Vec<Step>) {
     let mut state = tiny.state.clone();
     let steps = (0..tiny.run.steps).map(|_| session.step(&mut state).unwrap()).collect();
     (tiny, steps)
-}
-
-/// The record of one device in one step is what the oracle says of its share.
-fn assert_record(tiny: &Tiny, record: &DeviceRecord, predicted: &Step, devices: u64, rank: u64) {
-    let outcome = predicted.record.outcome.as_ref().unwrap();
-    let meeting = predicted.meeting.as_ref().unwrap();
-    let leaves = tiny.plan.leaves;
-    let node = |first: u64, end: u64| {
-        let index = meeting_index(&(first..end), leaves, tiny.plan.devices_max).unwrap();
-        Sum { checksum: outcome.nodes[index], fold: meeting.nodes[index] }
-    };
-    let each = leaves / devices;
-    let own = (rank * each) as usize..((rank + 1) * each) as usize;
-    assert_eq!(record.losses, predicted.record.losses[own.clone()]);
-    assert_eq!(record.traces, predicted.record.traces[own]);
-    assert_eq!(record.non_finite, None);
-    let found = record.outcome.as_ref().unwrap();
-    assert_eq!(found.partial, node(rank * each, (rank + 1) * each));
-    assert_eq!(found.exchanges.len() as u32, devices.ilog2());
-    for (level, exchange) in found.exchanges.iter().enumerate() {
-        let size = each << level;
-        let sibling = (rank * each / size) ^ 1;
-        assert_eq!(exchange.received, node(sibling * size, (sibling + 1) * size));
-        let whole = sibling / 2;
-        assert_eq!(exchange.sum, node(whole * 2 * size, (whole + 1) * 2 * size));
-    }
-    assert_eq!(found.reduced, Sum { checksum: outcome.reduced, fold: meeting.reduced });
-    assert_eq!(found.norm, outcome.norm);
-    assert_eq!(found.parameters, Sum { checksum: outcome.parameters, fold: meeting.parameters });
-    assert_eq!((found.first_moment, found.second_moment), (outcome.first_moment, outcome.second_moment));
 }
 
 /// Runs a job on so many devices; every receipt but for who made it is the same on both backends.
@@ -77,7 +45,7 @@ fn devices_agree(tiny: &Tiny, steps: &[Step], devices: u64) {
         assert_eq!(receipt.answer, simulated.receipt(rank as usize).answer);
         assert_eq!(output.records(rank as usize).len(), steps.len());
         for (record, predicted) in output.records(rank as usize).iter().zip(steps) {
-            assert_record(tiny, record, predicted, devices, rank);
+            tiny.assert_record(record, predicted, devices, rank);
         }
     }
 }

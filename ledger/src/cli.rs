@@ -1,5 +1,6 @@
 //! The command line: every subcommand and its options.
 
+use std::ffi::OsString;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -8,9 +9,11 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use ledger::argument::verifier_key;
 use ledger::bench::run;
 use ledger::disk::durable::read_limited;
 use ledger::fsck::command::Ask;
+use ledger::hint::Place;
 use ledger::http::app::Limits;
 use ledger::http::buckets::Rate;
 use ledger::http::server::Options;
@@ -19,7 +22,6 @@ use ledger::witness::plan::{Pace, Plan};
 use ledger::witness::records::system_clock;
 use ledger::witness::server::Options as WitnessOptions;
 use schemas::statement::STATEMENT_BYTES_MAX;
-use tlog::note::VerifierKey;
 use tlog::policy::{POLICY_BYTES_MAX, Policy};
 use tracing::level_filters::LevelFilter;
 
@@ -56,22 +58,41 @@ pub enum Command {
     )]
     Serve(Serve),
     /// Hash a whole log again, compare it with what was last signed, and name the bytes that are wrong.
-    #[command(
-        after_help = "Examples:\n  ledger fsck ./log\n  ledger fsck http://127.0.0.1:7180 --log-key log+45..."
-    )]
+    #[command(after_help = FSCK_HELP)]
     Fsck(Fsck),
     /// Throw away the index of a log and make it again from its tiles; no server may be running on it.
-    #[command(after_help = "Example:\n  ledger reindex --data ./log")]
+    #[command(after_help = "Examples:\n  ledger reindex --data ./log\n  ledger reindex --tiles --data ./log")]
     Reindex(Reindex),
     /// Cosign the checkpoints of other people's logs, as a C2SP witness; the first start makes the witness's key.
-    #[command(
-        after_help = "Example:\n  ledger witness --data ./witness --listen 7181 --log example.com/log+4516a1da+ARGk..."
-    )]
+    #[command(after_help = "Example:\n  ledger witness --data ./witness --listen 7181 --log ./log.pub")]
     Witness(Witness),
     /// Measure how fast this machine's server takes in entries: start one, load it over loopback, and remove it again.
     #[command(after_help = BENCH_HELP)]
     Bench(Bench),
 }
+
+impl Command {
+    /// The log that it is about.
+    pub fn place(&self) -> Place {
+        match self {
+            Command::Serve(Serve { data, lock, .. }) | Command::Reindex(Reindex { data, lock, .. }) => {
+                Place { data: Some(data.clone()), lock: lock.clone(), checked: false }
+            }
+            Command::Fsck(Fsck { log, data, lock, .. }) => {
+                let data = log.as_ref().or(data.as_ref()).map(PathBuf::from);
+                Place { data, lock: lock.clone(), checked: true }
+            }
+            Command::Witness(_) | Command::Bench(_) => Place::default(),
+        }
+    }
+}
+
+const FSCK_HELP: &str = "\
+Exit status: 0 all is what was signed, 1 checked and not so, 2 could not be checked.
+
+Examples:
+  ledger fsck ./log
+  ledger fsck http://127.0.0.1:7180 --log-key ./log/log.pub";
 
 const BENCH_HELP: &str = "\
 What is counted: a server is started as a process of its own, on loopback, and loaded with different valid `run`
@@ -105,7 +126,8 @@ pub struct Serve {
     #[arg(long, value_name = "NAME")]
     pub origin: Option<String>,
     /// Most connections at once from one address (IPv6: from one /64); behind a proxy all come from the proxy's.
-    #[arg(long, value_name = "N", default_value_t = Limits::default().connections_per_peer_max)]
+    #[arg(long, value_name = "N", value_parser = parse_connections,
+        default_value_t = Limits::default().connections_per_peer_max)]
     pub connections_per_peer: usize,
     /// Most requests a second from one address, on the whole (IPv6: from one /64); 0 is no limit. Behind a proxy all
     /// come from the proxy's: give 0 and let the proxy limit.
@@ -179,11 +201,12 @@ pub struct Witness {
     /// Cosign for the logs of this C2SP tlog-policy; its other lines do not matter here.
     #[arg(long, value_name = "FILE")]
     pub policy: Option<PathBuf>,
-    /// Cosign for the log with this verifier key; may be given several times.
-    #[arg(long, value_name = "VERIFIER KEY", required_unless_present = "policy")]
+    /// Cosign for the log with this verifier key, or with the one in this file; may be given several times.
+    #[arg(long, value_name = "KEY or FILE", required_unless_present = "policy")]
     pub log: Vec<String>,
     /// Most connections at once from one address (IPv6: from one /64); behind a proxy all come from the proxy's.
-    #[arg(long, value_name = "N", default_value_t = Limits::default().connections_per_peer_max)]
+    #[arg(long, value_name = "N", value_parser = parse_connections,
+        default_value_t = Limits::default().connections_per_peer_max)]
     pub connections_per_peer: usize,
     /// Write the witness's URL to this file once it accepts connections.
     #[arg(long, value_name = "FILE")]
@@ -195,7 +218,7 @@ impl Witness {
     pub fn options(&self) -> anyhow::Result<WitnessOptions> {
         let mut logs = Vec::new();
         for text in &self.log {
-            logs.push(VerifierKey::parse(text).map_err(|error| anyhow::anyhow!("--log {text}: {error}"))?);
+            logs.push(verifier_key(text).map_err(|error| anyhow::anyhow!("--log: {error}"))?);
         }
         if let Some(file) = &self.policy {
             logs.extend(read_policy(file)?.logs().iter().map(|log| log.key.clone()));
@@ -231,6 +254,10 @@ pub struct Reindex {
     /// The folder of the log's lock, if it is not beside the log's.
     #[arg(long, value_name = "DIR")]
     pub lock: Option<PathBuf>,
+    /// First make lost or damaged tiles of hashes again from the entries; nothing is changed if these do not lead to the
+    /// signed root.
+    #[arg(long)]
+    pub tiles: bool,
 }
 
 /// Options of `ledger fsck`.
@@ -245,8 +272,8 @@ pub struct Fsck {
     /// The folder of its lock [default: DIR.lock beside the log's folder].
     #[arg(long, value_name = "DIR")]
     pub lock: Option<PathBuf>,
-    /// The log's verifier key; in a ledger's folder its own is taken.
-    #[arg(long, value_name = "KEY")]
+    /// The log's verifier key, or a file that holds it; in a ledger's folder its own is taken.
+    #[arg(long, value_name = "KEY or FILE")]
     pub log_key: Option<String>,
     /// Print one JSON object.
     #[arg(long)]
@@ -301,6 +328,23 @@ impl Bench {
             stop,
         })
     }
+}
+
+/// With none nobody would be answered.
+fn parse_connections(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|count| *count > 0).ok_or_else(|| "expected a number from 1 on".to_owned())
+}
+
+/// Whether messages are asked for as JSON, by a command line that cannot be read as a whole.
+pub fn asks_for_json(arguments: impl Iterator<Item = OsString>) -> bool {
+    let mut before = OsString::new();
+    for argument in arguments {
+        if argument == "--log-format=json" || (before == "--log-format" && argument == "json") {
+            return true;
+        }
+        before = argument;
+    }
+    false
 }
 
 fn parse_listen(text: &str) -> Result<SocketAddr, String> {

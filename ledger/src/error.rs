@@ -149,9 +149,49 @@ pub enum LogError {
         /// Promised size.
         lock: TreeSize,
     },
+    /// One of the lock's two slots is damaged, and the folder has published what the other one does not know.
+    #[error(
+        "{}: one of its two slots is damaged; the other records size {lock}, and the folder has published size {data}",
+        path.display()
+    )]
+    LockSlotDamaged {
+        /// The lock record.
+        path: PathBuf,
+        /// Published size.
+        data: TreeSize,
+        /// Promised size, by the slot that is left.
+        lock: TreeSize,
+    },
+    /// The published checkpoint is gone, and what else there is does not lead to what was promised.
+    #[error(
+        "{} is missing, and neither the tiles nor the journal lead to size {lock} as recorded in the lock",
+        path.display()
+    )]
+    CheckpointMissing {
+        /// The checkpoint's file.
+        path: PathBuf,
+        /// Promised size.
+        lock: TreeSize,
+    },
+    /// A folder that a server works on was moved or replaced.
+    #[error("{} is not the folder that this server opened: it was moved or replaced", path.display())]
+    Moved {
+        /// Where the folder was.
+        path: PathBuf,
+    },
     /// The tiles hash to another root than the one signed.
     #[error("the tiles of size {size} hash to {found}, expected {expected}")]
     RootMismatch {
+        /// Tree size.
+        size: TreeSize,
+        /// The signed root.
+        expected: Hash,
+        /// The root computed.
+        found: Hash,
+    },
+    /// The entries hash to another root than the one signed, so nothing can be made of them.
+    #[error("the entries of size {size} hash to {found}, expected {expected}; nothing was changed")]
+    EntriesMismatch {
         /// Tree size.
         size: TreeSize,
         /// The signed root.
@@ -238,8 +278,11 @@ impl LogError {
             LogError::Checkpoint { .. }
                 | LogError::DataOlderThanLock { .. }
                 | LogError::LockOlderThanData { .. }
+                | LogError::LockSlotDamaged { .. }
+                | LogError::CheckpointMissing { .. }
                 | LogError::RootMismatch { .. }
                 | LogError::TileMismatch { .. }
+                | LogError::EntriesMismatch { .. }
                 | LogError::Entries { .. }
                 | LogError::AttachmentMismatch { .. }
         )

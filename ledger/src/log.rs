@@ -61,8 +61,8 @@ pub struct OpenLog {
     pub pool: Pool,
     /// To be run on a thread of its own.
     pub sequencer: Sequencer,
-    /// Released when dropped, so keep it until the sequencer has ended.
-    pub lock: FolderLock,
+    /// Released when dropped with the sequencer, so keep it until that has ended.
+    pub lock: Arc<FolderLock>,
 }
 
 /// Opens the log in a folder, or starts one there. Its lock is beside it unless it is said to be elsewhere.
@@ -74,12 +74,13 @@ pub fn open_log(
 ) -> Result<OpenLog, LogError> {
     let lock_folder = lock_folder.map_or_else(|| lock::beside(base), |folder| Ok(folder.to_owned()))?;
     check_folder(base, &lock_folder)?;
-    let lock = FolderLock::take(base, &lock_folder)?;
+    let lock = Arc::new(FolderLock::take(base, &lock_folder)?);
     let store = Arc::new(Store::new(base, files));
     let key = Arc::new(open_key(&store, origin)?);
     let verifier = key.verifier().clone();
     let receipts = ReceiptSigner::new(key.clone());
     let mut committer = Committer::open(store.clone(), key, &lock_folder)?;
+    committer.hold(lock.clone());
     if committer.signed().is_none() {
         committer.commit(vec![genesis_entry(verifier.name().as_str())])?;
         // Nothing is answered before there is a trace of the log that a lost lock would be missed by.

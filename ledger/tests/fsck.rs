@@ -357,7 +357,7 @@ fn the_command_names_what_is_wrong_in_lines_and_in_json_and_changes_nothing() {
     let expected =
         format!("ledger: error: tile/entries/000.p/6: bytes {start}..{} (entry 5): wrong: ", last + 1);
     assert!(text(&output.stderr).starts_with(&expected), "{output:?}, expected {expected:?}");
-    assert!(text(&output.stdout).ends_with("1 findings\nattachments: 0\n"), "{output:?}");
+    assert!(text(&output.stdout).ends_with("1 finding\nattachments: 0\n"), "{output:?}");
     let output = fsck(&[data.to_str().unwrap(), "--json"]);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     let said: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -389,7 +389,8 @@ fn after_a_crash_the_journal_is_named_and_an_old_copy_is_told_from_it() {
     assert_eq!(output.status.code(), Some(2), "{output:?}");
     let said = text(&output.stderr);
     assert!(said.contains("the log promised size 5 and the folder is synced to size 2"), "{said}");
-    assert!(said.contains("ledger: hint: the journal has the rest: run `ledger serve` once"), "{said}");
+    let hint = format!("ledger: hint: the journal has the rest: run `ledger serve --data {data}` once");
+    assert!(said.contains(&hint), "{said}");
     assert_eq!(files(folder.path()), before);
     // The old copy has no journal that leads to what was promised.
     let lock = folder.path().join("log.lock");
@@ -443,7 +444,10 @@ fn a_copy_of_a_logs_static_files_is_checked_with_its_key() {
     std::fs::write(&narrow, &wide[..20 * 32]).unwrap();
     std::fs::write(folder.path().join("tile/0/001.p/45"), b"from another time").unwrap();
     let output = fsck(&[place, "--log-key", &vkey]);
-    assert!(output.status.success() && text(&output.stderr).contains("1 files below tile/"), "{output:?}");
+    assert!(
+        output.status.success() && text(&output.stderr).contains("1 file below tile/ belongs"),
+        "{output:?}"
+    );
     std::fs::write(&narrow, &wide[32..21 * 32]).unwrap();
     let (found, foreign) = source.others(TreeSize(300)).unwrap();
     assert_eq!((found.len(), found[0].path.as_str(), foreign), (1, "tile/0/001.p/20", 1));

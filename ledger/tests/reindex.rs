@@ -177,6 +177,94 @@ fn every_derived_answer_is_the_same_after_what_is_derived_was_lost_or_damaged() 
     }
 }
 
+/// Every tile of hashes, by its path.
+fn hash_tiles(data: &Path) -> BTreeMap<std::path::PathBuf, Vec<u8>> {
+    let (mut found, mut folders) = (BTreeMap::new(), vec![data.join("tile")]);
+    while let Some(next) = folders.pop() {
+        for item in std::fs::read_dir(next).unwrap() {
+            let path = item.unwrap().path();
+            match path.is_dir() {
+                true if path.ends_with("entries") => {}
+                true => folders.push(path),
+                false => {
+                    found.insert(path.clone(), std::fs::read(path).unwrap());
+                }
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn lost_and_damaged_tiles_of_hashes_are_made_anew_from_the_entries() {
+    let folder = folder();
+    let server = served(folder.path());
+    // A last bundle that is partial and two tiles of level 1's row above it.
+    let address = server.address();
+    for first in (0..599).step_by(30) {
+        std::thread::scope(|scope| {
+            for number in first..599.min(first + 30) {
+                scope.spawn(move || assert_eq!(submit(address, &run_statement(number)).status, 201));
+            }
+        });
+    }
+    server.stop().unwrap();
+    let data = folder.path();
+    let whole = hash_tiles(data);
+    assert_eq!(whole.len(), 4, "{:?}", whole.keys());
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ledger"));
+        command.args(arguments).arg("--data").arg(data).output().unwrap()
+    };
+    let damages: [(u64, &dyn Fn(&Path)); 5] = [
+        (0, &|_| ()),
+        (4, &|data| {
+            for path in whole.keys() {
+                std::fs::remove_file(path).unwrap();
+            }
+            std::fs::remove_dir_all(data.join("tile/1")).unwrap();
+        }),
+        (4, &|_| whole.keys().for_each(|path| std::fs::write(path, b"").unwrap())),
+        (4, &|_| {
+            for (path, bytes) in &whole {
+                std::fs::write(path, [bytes.as_slice(), b"more"].concat()).unwrap();
+            }
+        }),
+        (2, &|data| {
+            for name in ["tile/0/001", "tile/1/000.p/2"] {
+                let mut bytes = whole[&data.join(name)].clone();
+                bytes[40] ^= 1;
+                std::fs::write(data.join(name), bytes).unwrap();
+            }
+        }),
+    ];
+    for (remade, damage) in damages {
+        damage(data);
+        let output = run(&["reindex", "--tiles"]);
+        assert!(output.status.success(), "{output:?}");
+        let expected = format!(
+            "size: 600\ntiles of hashes made anew from the entries: {remade}; all lead to the signed root\n"
+        );
+        assert!(String::from_utf8_lossy(&output.stdout).starts_with(&expected), "{output:?}");
+        assert!(hash_tiles(data) == whole);
+        assert!(run(&["fsck"]).status.success());
+    }
+    // Entries that do not lead to the signed root are no ground to build on.
+    std::fs::remove_file(data.join("tile/0/001")).unwrap();
+    let damaged = hash_tiles(data);
+    let bundle = data.join("tile/entries/000");
+    let mut entries = std::fs::read(&bundle).unwrap();
+    entries[100] ^= 1;
+    std::fs::write(&bundle, entries).unwrap();
+    let output = run(&["reindex", "--tiles"]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.starts_with("ledger: error: the entries of size 600 hash to "), "{said}");
+    assert!(said.contains("; nothing was changed\nledger: hint: `ledger fsck --data "), "{said}");
+    assert!(hash_tiles(data) == damaged);
+    assert!(data.join(DERIVED[0]).is_file());
+}
+
 #[test]
 fn a_running_server_and_a_folder_without_a_log_are_refused() {
     let folder = folder();

@@ -7,14 +7,17 @@ use std::process::{Command, Stdio};
 
 use ledger::disk::durable::Files;
 use ledger::error::LogError;
+use ledger::hint::{Place, hint};
 use ledger::http::server::{ServeError, start};
 use support::{ORIGIN, Process, copy_folder, folder, get, options, run_statement, served, submit};
 
 fn refusal(folder: &Path) -> LogError {
-    match start(options(folder)) {
-        Err(ServeError::Log(error)) => error,
-        Err(other) => panic!("{other}"),
-        Ok(_) => panic!("the folder was accepted"),
+    let Err(error) = start(options(folder)) else { panic!("the folder was accepted") };
+    let error = anyhow::Error::from(error);
+    assert!(hint(&error, &Place::default()).is_some(), "every refusal names a next step: {error}");
+    match error.downcast() {
+        Ok(ServeError::Log(error)) => error,
+        other => panic!("{other:?}"),
     }
 }
 

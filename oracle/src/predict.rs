@@ -326,7 +326,7 @@ pub fn report(predicted: &Predicted, logged: Option<&Committed>, args: &PredictA
     text.push_str(&format!("sealed       {} bytes of records in {out}/prediction\n", predicted.body.len()));
     text.push_str(&format!("job          {out}/job (give this to the operator)\n"));
     if !args.open {
-        let by = verify::times::utc(predicted.reveal_by);
+        let by = schemas::time::utc(predicted.reveal_by);
         text.push_str(&format!("deadline     {by}: not opened by then, it counts as a failure\n"));
     }
     if let Some(logged) = logged {

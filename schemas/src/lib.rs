@@ -10,7 +10,7 @@
 //! | 2 plan | plan | [`plan`] |
 //! | 4 checksum | checksum, fold, trace, window | [`checksum`], [`fold`], [`trace`], [`window`] |
 //! | 5 predict | run, prediction, opening | [`run`], [`prediction`], [`opening`] |
-//! | 6 log | entry = signed statement; what a log holds of a run | [`statement`], [`attachment`], [`register`] |
+//! | 6 log | entry = signed statement; what a log holds of a run | [`statement`], [`attachment`], [`register`], [`cose_receipt`] |
 //! | 8 run | receipt | [`challenge`], [`receipt`] |
 //! | 9 reconcile | verdict | [`verdict`] |
 //! | 10 bundle | bundle, completeness, opened step | [`bundle`], [`completeness`], [`opened`] |
@@ -21,6 +21,7 @@ pub mod key;
 pub mod layout;
 pub mod object;
 pub mod source;
+pub mod time;
 
 pub mod profile;
 pub mod config;
@@ -37,6 +38,7 @@ pub mod opening;
 pub mod attachment;
 pub mod statement;
 pub mod register;
+pub mod cose_receipt;
 pub mod challenge;
 pub mod receipt;
 pub mod verdict;

@@ -24,6 +24,8 @@ const HEADER_ALG: u64 = 1;
 const HEADER_CONTENT_TYPE: u64 = 3;
 const HEADER_KID: u64 = 4;
 const HEADER_CWT_CLAIMS: u64 = 15;
+/// RFC 9942.
+const HEADER_RECEIPTS: u64 = 394;
 /// -8, EdDSA, as `-1 - n`.
 const ALG_EDDSA: Value = Value::Nint(7);
 
@@ -197,6 +199,20 @@ impl Statement {
         }
         Ok(Statement { digest: EntryDigest::of(bytes), signer, payload })
     }
+}
+
+/// A statement as a transparent statement (RFC 9943): with receipts in its unprotected header, for the tools of SCITT. It
+/// is another text of the same statement: the log has it without them, and so do we.
+pub fn transparent(statement: &[u8], receipts: &[Vec<u8>]) -> Result<Vec<u8>, StatementError> {
+    let (protected, body, signature) = sign1_parts(cbor::decode(statement, STATEMENT_BYTES_MAX)?)?;
+    let receipts = Value::Array(receipts.iter().map(Value::bytes).collect());
+    let items = vec![
+        Value::Bytes(protected),
+        Value::Map(vec![(Value::Uint(HEADER_RECEIPTS), receipts)]),
+        Value::Bytes(body),
+        Value::bytes(signature),
+    ];
+    Ok(cbor::encode(&Value::Tag(COSE_SIGN1, Box::new(Value::Array(items)))))
 }
 
 fn envelope(part: &'static str, expected: impl Into<String>, found: impl Into<String>) -> StatementError {

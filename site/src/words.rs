@@ -4,6 +4,7 @@ use maud::{Markup, html};
 use schemas::attachment::AttachmentName;
 use schemas::digest::{AttachmentDigest, EntryDigest, RunId};
 use schemas::key::PublicKey;
+use schemas::time;
 use schemas::verdict::{Cause, Finding, Outcome, Phase, Verdict, WrongWord};
 use std::collections::BTreeSet;
 
@@ -42,19 +43,14 @@ pub(crate) fn attachment(name: AttachmentName, held: &BTreeSet<AttachmentDigest>
     }
 }
 
-/// POSIX seconds as a UTC date and time.
+/// POSIX seconds as a UTC date and time, to the minute.
 pub(crate) fn utc(unix_s: u64) -> String {
-    // Days to civil date, by 400-year eras that start on 1 March 0000 (days since then: 719468 at the epoch).
-    let days = unix_s / 86_400 + 719_468;
-    let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    let year = era * 400 + year_of_era + u64::from(month <= 2);
-    let second = unix_s % 86_400;
-    format!("{year:04}-{month:02}-{day:02} {:02}:{:02} UTC", second / 3600, second / 60 % 60)
+    let text = time::utc(unix_s);
+    match text.split_once('T') {
+        Some((date, time)) => format!("{date} {} UTC", time.get(..5).unwrap_or(time)),
+        // Beyond the years that have four digits.
+        None => format!("{text} UTC"),
+    }
 }
 
 /// An outcome with its colour.
@@ -146,17 +142,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dates_are_those_of_the_calendar() {
+    fn times_are_told_to_the_minute() {
         assert_eq!(utc(0), "1970-01-01 00:00 UTC");
-        assert_eq!(utc(951_782_399), "2000-02-28 23:59 UTC");
-        assert_eq!(utc(951_782_400), "2000-02-29 00:00 UTC");
         assert_eq!(utc(4_107_542_399), "2100-02-28 23:59 UTC");
-        assert_eq!(utc(4_107_542_400), "2100-03-01 00:00 UTC");
-        assert_eq!(utc(1_796_000_000), "2026-11-30 00:53 UTC");
     }
 
     #[test]
     fn the_latest_deadline_that_a_prediction_may_name_is_printed_and_does_not_overflow() {
-        assert!(utc(i64::MAX as u64).ends_with("UTC"));
+        assert_eq!(utc(i64::MAX as u64), "second 9223372036854775807 UTC");
     }
 }

@@ -3,10 +3,9 @@
 use std::collections::BTreeSet;
 
 use schemas::attachment::AttachmentName;
-use schemas::digest::{
-    Checksum, ConfigDigest, EntryDigest, PlanDigest, ProfileDigest, Salt, Seal, StateDigest,
-};
+use schemas::digest::{EntryDigest, Salt, Seal};
 use schemas::key::SecretKey;
+use schemas::object::Object as _;
 use schemas::opening::Opening;
 use schemas::prediction::{OpenBody, Prediction};
 use schemas::receipt::{DeviceFacts, Receipt};
@@ -32,18 +31,8 @@ fn log() -> LogView {
 }
 
 fn run() -> Run {
-    Run {
-        name: "<script>alert(1)</script>".to_owned(),
-        profile: "f32-fma".to_owned(),
-        profile_digest: ProfileDigest([1; 32]),
-        config: ConfigDigest([2; 32]),
-        plan: PlanDigest([3; 32]),
-        state: StateDigest([4; 32]),
-        dataset: Checksum([5; 32]),
-        steps: 100,
-        leaves: 4,
-        devices_max: 4,
-    }
+    let run = Run::decode(include_bytes!("../../fixtures/run/run.cbor")).unwrap();
+    Run { name: "<script>alert(1)</script>".to_owned(), steps: 100, ..run }
 }
 
 fn entry(index: u64, payload: Payload, signer: u8) -> RunEntry {

@@ -226,7 +226,7 @@ impl Workshop {
         self.run("client", &arguments)
     }
 
-    /// Reconciling opens nothing and ends with 2, unless the reader of `why` says that incomplete is what it is: then 1.
+    /// Reconciling opens nothing and ends with 2; if it is told that incomplete is what it is, with 1. Both say why.
     #[track_caller]
     pub fn expect_incomplete(&self, log: &Log, why: &str) {
         let ended = self.reconcile("run", log, "--no-replay").expect_code(2);

@@ -1,7 +1,8 @@
 //! The compact form of a tree: the hashes of the perfect subtrees it is made of, at most one of each size. It is all
 //! that is needed to append leaves one by one and to know the root.
 
-use crate::hash::{EMPTY_ROOT, Hash, node_hash};
+use crate::hash::{EMPTY_ROOT, HASH_BYTES, Hash, node_hash};
+use crate::tile::decode_hashes;
 use crate::tree::{TreeHead, TreeSize, combine};
 
 /// A tree that grows and remembers nothing of its leaves.
@@ -18,14 +19,20 @@ impl CompactTree {
         CompactTree::default()
     }
 
-    /// A tree as [`CompactTree::parts`] gave it; none if a tree of that size has another number of parts.
-    pub fn from_parts(size: TreeSize, parts: Vec<Hash>) -> Option<CompactTree> {
-        (parts.len() == size.0.count_ones() as usize).then_some(CompactTree { size: size.0, parts })
+    /// Appends its size, u64, little-endian, and its parts.
+    pub fn encode(&self, bytes: &mut Vec<u8>) {
+        bytes.extend(self.size.to_le_bytes());
+        self.parts.iter().for_each(|part| bytes.extend(part.as_bytes()));
     }
 
-    /// Roots of the perfect subtrees, largest first.
-    pub fn parts(&self) -> &[Hash] {
-        &self.parts
+    /// What [`CompactTree::encode`] wrote at the beginning of these bytes, and what follows; none if it is anything
+    /// else.
+    pub fn decode(bytes: &[u8]) -> Option<(CompactTree, &[u8])> {
+        let (size, rest) = bytes.split_first_chunk::<8>()?;
+        let size = u64::from_le_bytes(*size);
+        let (parts, rest) = rest.split_at_checked(size.count_ones() as usize * HASH_BYTES)?;
+        let parts = decode_hashes(parts).ok()?;
+        Some((CompactTree { size, parts }, rest))
     }
 
     /// Number of leaves.
@@ -67,10 +74,11 @@ mod tests {
             compact.push(leaf);
             whole.push(leaf);
             assert_eq!(compact.head(), TreeHead { size: whole.size(), root: whole.root(whole.size()) });
-            let again = CompactTree::from_parts(compact.size(), compact.parts().to_vec());
-            assert_eq!(again.as_ref(), Some(&compact));
-            let fewer = compact.parts()[1..].to_vec();
-            assert_eq!(CompactTree::from_parts(compact.size(), fewer), None);
+            let mut bytes = Vec::new();
+            compact.encode(&mut bytes);
+            assert_eq!(CompactTree::decode(&bytes[..bytes.len() - 1]), None);
+            bytes.extend(b"more");
+            assert_eq!(CompactTree::decode(&bytes), Some((compact.clone(), &b"more"[..])));
         }
     }
 }

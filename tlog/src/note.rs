@@ -180,6 +180,12 @@ impl VerifierKey {
     pub fn public_key(&self) -> &[u8; 32] {
         self.key.as_bytes()
     }
+
+    /// Whether `signature` is this key's over bytes that are no note; the counterpart of [`SigningKey::sign_bytes`].
+    pub fn verify_bytes(&self, message: &[u8], signature: &[u8; 64]) -> bool {
+        let signature = ed25519_dalek::Signature::from_bytes(signature);
+        self.key.verify_strict(message, &signature).is_ok()
+    }
 }
 
 impl std::fmt::Display for VerifierKey {

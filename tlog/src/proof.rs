@@ -116,16 +116,25 @@ where
 
 /// Checks that `leaf` is in the tree that `head` commits to.
 pub fn check_inclusion(proof: &InclusionProof, leaf: Leaf, head: TreeHead) -> Result<(), ProofError> {
-    if leaf.index.0 >= head.size.0 {
-        return Err(ProofError::OutsideTree { index: leaf.index, size: head.size });
+    match root_of(proof, leaf, head.size)? {
+        found if found != head.root => Err(ProofError::RootMismatch { expected: head.root, found }),
+        _ => Ok(()),
     }
-    let expected = inclusion_ranges(leaf.index, head.size).len();
+}
+
+/// The root that a proof leads to from `leaf`, in a tree of this size. By itself it shows nothing: somebody has to have
+/// signed it.
+pub fn root_of(proof: &InclusionProof, leaf: Leaf, size: TreeSize) -> Result<Hash, ProofError> {
+    if leaf.index.0 >= size.0 {
+        return Err(ProofError::OutsideTree { index: leaf.index, size });
+    }
+    let expected = inclusion_ranges(leaf.index, size).len();
     if proof.0.len() != expected {
         return Err(ProofError::WrongLength { expected, found: proof.0.len() });
     }
     // `at` is the node under construction and `last` the last node, both at the current level.
     let mut at = leaf.index.0;
-    let mut last = head.size.0 - 1;
+    let mut last = size.0 - 1;
     let mut hash = leaf.hash;
     for sibling in &proof.0 {
         if at & 1 == 1 || at == last {
@@ -142,10 +151,7 @@ pub fn check_inclusion(proof: &InclusionProof, leaf: Leaf, head: TreeHead) -> Re
         at >>= 1;
         last >>= 1;
     }
-    if hash != head.root {
-        return Err(ProofError::RootMismatch { expected: head.root, found: hash });
-    }
-    Ok(())
+    Ok(hash)
 }
 
 /// Makes the proof that the tree of `old` leaves is a prefix of the tree of `new` leaves.

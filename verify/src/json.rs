@@ -173,47 +173,23 @@ fn finding_json(finding: &Finding) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use schemas::digest::RunId;
-    use schemas::key::SecretKey;
-    use schemas::run::Steps;
-    use schemas::verdict::{Cause, Outcome, Phase};
+    use schemas::object::Object as _;
 
     #[test]
     fn a_verdict_as_json_keeps_bits_as_text() {
-        let finding = Finding {
-            device: SecretKey::from_seed([7; 32]).public(),
-            rank: 0,
-            phase: Phase::Leaf,
-            peer: None,
-            leaf: Some(2),
-            operation: Some("forward.layer0.mlp".into()),
-            tensor: Some("layer0.mlp.out".into()),
-            word: Some(WrongWord { element: 17, expected: 0x3f80_0000, found: 0xbf80_0000 }),
-            cause: Cause::Fault,
-            note: "leaf 2 differs first in tap 9 of 40".into(),
-        };
-        let value = verdict(&Verdict {
-            run: RunId([1; 32]),
-            prediction: EntryDigest([2; 32]),
-            opening: None,
-            receipts: vec![EntryDigest([3; 32])],
-            steps: Steps { first: 0, end: 9 },
-            outcome: Outcome::Diverge,
-            step: Some(4),
-            findings: vec![finding],
-            missing: vec![],
-            simulated: true,
-            answer: None,
-            evidence: vec![],
-        });
+        let fixture = Verdict::decode(include_bytes!("../../fixtures/verdict/diverge.cbor")).unwrap();
+        let value = verdict(&fixture);
+        let found = &value["findings"][1]["word"];
         assert_eq!(value["outcome"], "diverge");
-        assert_eq!(value["findings"][0]["word"]["expected_bits"], "0x3f800000");
-        assert_eq!(value["findings"][0]["word"]["found"], "-1e0");
-        assert_eq!(value["findings"][0]["word"]["flipped_bits"], json!([31]));
-        assert_eq!(value["findings"][0]["word"]["units_apart"], 0x7f00_0000_u64);
+        assert_eq!(found["expected_bits"], "0x3f8ccccd");
+        assert_eq!(found["found"], "1.225e0");
+        assert_eq!(found["flipped_bits"], json!([20]));
+        assert_eq!(found["units_apart"], 1 << 20);
+        assert_eq!(value["findings"][0]["word"], Value::Null);
         let token = word(WrongWord { element: 3, expected: 65, found: 66 }, true);
         assert_eq!((&token["found"], &token["units_apart"]), (&json!("66"), &Value::Null));
-        assert_eq!(value["step"], 4);
-        assert_eq!(value["opening"], Value::Null);
+        assert_eq!(value["step"], 1);
+        assert_eq!(value["opening"], fixture.opening.unwrap().to_string());
+        assert_eq!(verdict(&Verdict { opening: None, ..fixture })["opening"], Value::Null);
     }
 }

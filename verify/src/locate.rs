@@ -193,6 +193,25 @@ mod tests {
     }
 
     #[test]
+    fn a_difference_of_squares_that_no_two_words_have_explains_nothing() {
+        let extremes = [0, 1, 2, 3, 0x7fff_ffff, 0x8000_0000, 0xffff_fffe, 0xffff_ffff];
+        for old in extremes {
+            for new in extremes.into_iter().filter(|&new| new != old) {
+                let (w, v) = (u64::from(old), u64::from(new));
+                let delta = new as i64 - old as i64;
+                let squares = v.wrapping_mul(v).wrapping_sub(w.wrapping_mul(w));
+                assert_eq!(words_from(delta, squares), Some((old, new)));
+                // Neither a sum that is no whole number, nor one of another parity than the difference.
+                let nearest = squares.wrapping_add(if delta < 0 { u64::MAX } else { 1 });
+                let odd = squares.wrapping_add(delta as u64);
+                let not_whole = delta.unsigned_abs() > 1;
+                assert!(!not_whole || words_from(delta, nearest).is_none(), "{old} {new}");
+                assert_eq!(words_from(delta, odd), None, "{old} {new}");
+            }
+        }
+    }
+
+    #[test]
     fn two_wrong_words_are_not_mistaken_for_one() {
         let words = tensor(3 * BLOCK_WORDS);
         let whole = fold(&words);

@@ -13,7 +13,7 @@ use schemas::statement::{Payload, Statement};
 use support::log::Log;
 use tlog::compact::CompactTree;
 use tlog::hash::leaf_hash;
-use tlog::note::VerifierKey;
+use tlog::note::{KeyName, SigningKey, VerifierKey};
 use verify::completeness::{Report, check};
 use verify::report::{Class, State};
 
@@ -121,6 +121,8 @@ fn the_fixtures_hold_with_and_without_the_list_of_entries() {
         let [only] = complete.by(predictor).collect::<Vec<_>>()[..] else { panic!("{report}") };
         assert_eq!((only.index, only.steps), (2, Steps { first: 0, end: 3 }));
         assert_eq!(report.caveats.len(), 3);
+        let beyond = "entries of the run at index 8 or above are not covered: the log had 9 entries at this checkpoint";
+        assert_eq!(report.caveats[2], beyond);
         assert!(report.summary().starts_with("complete: below entry 8 the log holds 7 statements of run "));
     }
 }
@@ -196,6 +198,24 @@ fn a_log_that_registers_two_predictions_of_one_step_is_told_on() {
 }
 
 #[test]
+fn the_entry_that_predicts_a_step_again_is_told_with_the_one_before_it() {
+    // A prediction between them that begins where the last one ends hides nothing.
+    let mut story = Story::of([(2, 0, 10), (2, 10, 20), (2, 5, 10)]);
+    let file = story.file(story.register());
+    let signer = key(2).public();
+    let why = format!("key {signer} predicts steps 5..10 in entry 3 and steps 0..10 in entry 1");
+    assert_eq!(story.failure(&file, &[]), (6, why));
+}
+
+#[test]
+fn a_long_list_of_predictions_is_cut_and_counted() {
+    let mut story = Story::of((0..102).map(|i| (2, i, i + 1)));
+    let file = story.file(story.register());
+    let text = story.check(&file, &[2]).to_string();
+    assert!(text.contains("steps 99..100 in entry 100 and 2 more, and nothing else"), "{text}");
+}
+
+#[test]
 fn only_a_register_of_the_log_about_its_own_place_will_do() {
     let good = || Story::of([(2, 0, 10)]);
     // Signed by a predictor.
@@ -232,6 +252,13 @@ fn the_register_has_to_be_in_the_tree_that_the_log_signed() {
         let (number, _) = failure(&check(&file.encode(), other.key(), &[]));
         assert_eq!(number, 2);
     }
+    // The log's key signs a checkpoint of another origin.
+    let text = String::from_utf8(file.checkpoint.clone()).unwrap();
+    let text = text.split_once("\n\n").unwrap().0.replace("log.example/test", "log.example/other") + "\n";
+    let signing = SigningKey::from_seed(KeyName::new("log.example/test").unwrap(), &[1; 32]);
+    let misnamed = Completeness { checkpoint: signing.sign(&text).into_bytes(), ..file };
+    let (number, why) = story.failure(&misnamed, &[]);
+    assert_eq!((number, why.contains("log.example/other")), (2, true), "{why}");
     assert_eq!(check(b"no file", story.log.key(), &[]).class, Class::CouldNot);
 }
 
@@ -256,6 +283,12 @@ fn lists_that_the_log_made_up_are_held_against_each_other() {
     let file = story.file(register);
     let (number, why) = story.failure(&file, &[]);
     assert!(number == 5 && why.contains("entries"), "{number}: {why}");
+    // As many predictions, and one of them another's.
+    let mut story = Story::of([(2, 0, 10), (2, 10, 20)]);
+    story.predictions[1].signer = key(3).public();
+    let file = story.file(story.register());
+    let expected = "the lists do not agree: expected predictions [1, 2] of the entries, found [1, 2]";
+    assert_eq!(story.failure(&file, &[]), (5, expected.to_owned()));
     // A prediction that is among the entries and not among the predictions.
     let mut story = Story::of([(2, 0, 10), (2, 10, 20)]);
     story.predictions.pop();

@@ -299,4 +299,15 @@ fn a_policys_quorum_and_profiles_count_and_its_witnesses_prove_a_time() {
     assert_eq!(check(&object.encode(), &policy("profile f32-fma\n")).class, Class::Agreeing);
     // What is asked of bundles alone is not asked here.
     assert_eq!(check(&object.encode(), &policy("complete yes\nsimulated no\n")).class, Class::Agreeing);
+
+    let mut world = World::new(2, 2, 2);
+    world.run.profile = "other".into();
+    (world.id, world.body.run) = (world.run.id(), world.run.id());
+    let mut foreign = Story::new();
+    log_prediction(&mut foreign, &world, world.steps);
+    let mut object = opened(&foreign, &world, 0);
+    object.checkpoint = foreign.log.cosigned(foreign.log.size(), &[(0, 1), (1, 2)]);
+    assert_eq!(check(&object.encode(), &policy("")).class, Class::Agreeing);
+    let (number, why) = failure(&object, &policy("profile f32-fma\n"));
+    assert_eq!((number, why.as_str()), (5, "the run's profile is \"other\", the policy accepts f32-fma"));
 }

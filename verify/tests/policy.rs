@@ -363,8 +363,18 @@ fn a_policy_file_is_read_strictly_and_wrong_lines_are_told_by_number() {
     assert_eq!(without("log"), "expected at least one log key, found none");
     assert_eq!(without("predictor"), "expected at least one predictor key, found none");
     assert!(without("quorum").starts_with("policy has no quorum line"), "{}", without("quorum"));
-    let long = vec![b'#'; tlog::policy::POLICY_BYTES_MAX + 1];
-    assert!(parse(&long).unwrap_err().to_string().starts_with("policy is 65537 bytes"));
+    assert!(!with("complete no\n").unwrap().complete());
+    let long = "d".repeat(81);
+    assert!(with(&format!("{long}\n")).unwrap_err().contains(&format!(" {:?}, expected", &long[1..])));
+    // As long as may be, and a byte longer: with a line of tlog-policy's, and with one of ours, which it does not see.
+    for line in ["#", "profile f32-fma"] {
+        let start = file(&log, "two", line);
+        let room = tlog::policy::POLICY_BYTES_MAX - start.len() - 1;
+        let text = |blanks: usize| start.clone() + &" ".repeat(blanks) + "\n";
+        assert!(parse(text(room).as_bytes()).is_ok(), "{line}");
+        let error = parse(text(room + 1).as_bytes()).unwrap_err().to_string();
+        assert!(error.starts_with("policy is 65537 bytes"), "{line}: {error}");
+    }
 }
 
 #[test]

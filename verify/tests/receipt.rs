@@ -222,23 +222,38 @@ fn a_body_that_is_not_the_named_one_is_refused() {
     story.receipts[0].body[7] ^= 1;
     let refusal = refusal(&story, &world);
     assert!(matches!(refusal, Refusal::BodyName { .. }), "{refusal}");
+    // The right bytes, and another number of them named.
+    story.receipts[0].body[7] ^= 1;
+    story.receipts[0].receipt.body.bytes += 1;
+    let told = self::refusal(&story, &world).to_string();
+    assert!(told.starts_with("receipt body: expected ") && told.contains(" bytes, found "), "{told}");
     story.receipts[0].body = b"no body".to_vec();
     story.receipts[0].receipt.body = AttachmentName::of(b"no body");
     assert!(matches!(story.admit(&world, &story.receipts[0]), Err(Refusal::Body(_))));
 }
 
 #[test]
-fn more_devices_than_the_run_allows_are_refused() {
-    let world = World::new(4, 2, 1);
-    let mut story = Story::new();
-    story.log_run(&world);
-    story.log_prediction(&world, false);
+fn a_record_of_a_step_before_the_receipts_is_refused() {
+    let (world, mut story) = begun();
     let note = story.log.checkpoint(story.log.size());
-    let body = ReceiptBody { run: world.id, rank: 3, records: vec![] };
-    let receipt = story.receipt(&world, 4, &body, &note);
-    story.log_receipt(receipt, &body, device_key(3));
-    assert_eq!(
-        refusal(&story, &world).to_string(),
-        "receipt body: number of devices: expected at most 2, found 4"
-    );
+    log_one(&mut story, &world, &note);
+    story.receipts[0].receipt.steps.first = 1;
+    let why = "receipt body: a record's step: expected within 1..2, found 0";
+    assert_eq!(refusal(&story, &world).to_string(), why);
+}
+
+#[test]
+fn more_devices_than_the_run_allows_are_refused() {
+    for most in [1, 2] {
+        let world = World::new(4, most, 1);
+        let mut story = Story::new();
+        story.log_run(&world);
+        story.log_prediction(&world, false);
+        let note = story.log.checkpoint(story.log.size());
+        let body = ReceiptBody { run: world.id, rank: most, records: vec![] };
+        let receipt = story.receipt(&world, 2 * most, &body, &note);
+        story.log_receipt(receipt, &body, device_key(3));
+        let why = format!("receipt body: number of devices: expected at most {most}, found {}", 2 * most);
+        assert_eq!(refusal(&story, &world).to_string(), why);
+    }
 }

@@ -6,39 +6,12 @@ use schemas::object::Object as _;
 use schemas::receipt::ReceiptBody;
 use schemas::record::NonFinite;
 use schemas::run::Steps;
-use schemas::verdict::{Cause, Finding, Outcome, Phase, WrongWord};
+use schemas::verdict::{Cause, Outcome, Phase, WrongWord};
+use support::judged::{judge, judge_without, only};
 use support::story::{SALT, Story, decide, device_key};
 use support::{Vector, World, invalid_bodies, invalid_world, outcome};
-use verify::case::{Decision, LISTED_MAX, Need};
+use verify::case::{LISTED_MAX, Need};
 use verify::evidence::Evidence;
-
-/// Judges bodies of all ranks but `absent`, with everything the prediction's maker holds as evidence.
-fn judge_without(world: &World, bodies: &[ReceiptBody], absent: &[u64], evidence: &[Vec<u8>]) -> Decision {
-    let mut story = Story::new();
-    story.log_run(world);
-    story.log_prediction(world, false);
-    let note = story.log.checkpoint(story.log.size());
-    // Highest rank first: the order of receipts must not matter.
-    for body in bodies.iter().rev().filter(|body| !absent.contains(&body.rank)) {
-        let receipt = story.receipt(world, bodies.len() as u64, body, &note);
-        story.log_receipt(receipt, body, device_key(body.rank));
-    }
-    story.evidence = evidence.to_vec();
-    story.evidence.extend(world.meetings.iter().map(|meeting| meeting.encode()));
-    story.evidence.extend(world.traces.iter().flatten().map(|trace| trace.encode()));
-    story.decision(world, None)
-}
-
-fn judge(world: &World, bodies: &[ReceiptBody]) -> Decision {
-    judge_without(world, bodies, &[], &[])
-}
-
-/// The only finding of a diverging decision at step 1.
-fn only(decision: Decision) -> Finding {
-    assert_eq!((decision.outcome, decision.step), (Outcome::Diverge, Some(1)), "{decision:?}");
-    assert_eq!(decision.findings.len(), 1, "{:?}", decision.findings);
-    decision.findings.into_iter().next().unwrap()
-}
 
 fn world() -> World {
     World::new(8, 4, 3)

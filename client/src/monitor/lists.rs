@@ -4,8 +4,7 @@ use schemas::key::PublicKey;
 use schemas::register::{EntryLeaf, ListRoot, PredictionLeaf, Register};
 use schemas::statement::Statement;
 use tlog::compact::CompactTree;
-use tlog::hash::{HASH_BYTES, Hash, leaf_hash};
-use tlog::tree::TreeSize;
+use tlog::hash::{Hash, leaf_hash};
 
 /// What a monitor remembers of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -56,38 +55,24 @@ impl RunLists {
         })
     }
 
-    /// As bytes: a flag, the waiting index plus one, and each list as its size and its parts.
+    /// As bytes: a flag, the waiting index plus one, and both lists.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut bytes = vec![u8::from(self.known)];
         bytes.extend(self.waiting.map_or(0, |index| index + 1).to_le_bytes());
-        for list in [&self.entries, &self.predictions] {
-            bytes.extend(list.size().0.to_le_bytes());
-            list.parts().iter().for_each(|part| bytes.extend(part.as_bytes()));
-        }
+        self.entries.encode(&mut bytes);
+        self.predictions.encode(&mut bytes);
         bytes
     }
 
     /// What [`RunLists::encode`] wrote; none if it is anything else.
     pub(crate) fn decode(bytes: &[u8]) -> Option<RunLists> {
-        let (known, mut rest) = bytes.split_first()?;
-        let waiting = take_u64(&mut rest)?.checked_sub(1);
-        let mut list = || {
-            let size = TreeSize(take_u64(&mut rest)?);
-            let (parts, after) = rest.split_at_checked(size.0.count_ones() as usize * HASH_BYTES)?;
-            rest = after;
-            let parts =
-                parts.chunks(HASH_BYTES).map(|part| Hash::from_slice(part).ok()).collect::<Option<_>>()?;
-            CompactTree::from_parts(size, parts)
-        };
-        let (entries, predictions) = (list()?, list()?);
+        let (known, rest) = bytes.split_first()?;
+        let (waiting, rest) = rest.split_first_chunk::<8>()?;
+        let (entries, rest) = CompactTree::decode(rest)?;
+        let (predictions, rest) = CompactTree::decode(rest)?;
+        let waiting = u64::from_le_bytes(*waiting).checked_sub(1);
         rest.is_empty().then_some(RunLists { known: *known == 1, waiting, entries, predictions })
     }
-}
-
-fn take_u64(rest: &mut &[u8]) -> Option<u64> {
-    let (bytes, after) = rest.split_first_chunk::<8>()?;
-    *rest = after;
-    Some(u64::from_le_bytes(*bytes))
 }
 
 #[cfg(test)]

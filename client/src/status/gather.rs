@@ -188,19 +188,54 @@ fn registered(
     if found.head != head {
         ledger.consistency(found.head, head).context("the register's tree")?;
     }
-    let rows: BTreeSet<_> =
-        listed.iter().map(|row| (row.index, row.kind.as_str(), row.signer, row.digest)).collect();
     let entries = found.entries.as_deref().unwrap_or_default();
-    let is_listed = |leaf: &EntryLeaf| rows.contains(&(leaf.index, leaf.kind, leaf.signer, leaf.entry));
-    if let Some(leaf) = entries.iter().find(|leaf| complete && !is_listed(leaf)) {
-        let (index, kind) = (leaf.index, leaf.kind);
-        return Ok(Some(format!(
-            "the log's register has entry {index}, a {kind}, and the server's list has not"
-        )));
+    if let Some(why) = left_out(entries, listed).filter(|_| complete) {
+        return Ok(Some(why));
     }
     notes.push(format!(
         "that nothing below entry {} is left out is the log's signed word; from there on it is the server's",
         found.size
     ));
     Ok(None)
+}
+
+/// The first entry of a register that is not among those listed, in words.
+fn left_out(entries: &[EntryLeaf], listed: &[RunEntry]) -> Option<String> {
+    let rows: BTreeSet<_> =
+        listed.iter().map(|row| (row.index, row.kind.as_str(), row.signer, row.digest)).collect();
+    let is_listed = |leaf: &&EntryLeaf| rows.contains(&(leaf.index, leaf.kind, leaf.signer, leaf.entry));
+    let leaf = entries.iter().find(|leaf| !is_listed(leaf))?;
+    let (index, kind) = (leaf.index, leaf.kind);
+    Some(format!("the log's register has {kind} {index}, and the server's list has not"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use schemas::key::SecretKey;
+
+    #[test]
+    fn an_entry_of_the_register_that_is_not_listed_as_it_is_is_told() {
+        let signer = SecretKey::from_seed([1; 32]).public();
+        let digest = |index: u64| EntryDigest([index as u8; 32]);
+        let row = |index, kind: &str| RunEntry { index, kind: kind.into(), signer, digest: digest(index) };
+        let leaf = |index, kind| EntryLeaf { index, kind, signer, entry: digest(index) };
+        let entries = [leaf(1, "run"), leaf(2, "prediction"), leaf(5, "opening")];
+        let mut listed = vec![row(1, "run"), row(2, "prediction"), row(5, "opening"), row(7, "verdict")];
+        assert_eq!(left_out(&entries, &listed), None);
+        listed[2].kind = "receipt".into();
+        let told = "the log's register has opening 5, and the server's list has not";
+        assert_eq!(left_out(&entries, &listed).as_deref(), Some(told));
+        listed.remove(2);
+        assert_eq!(left_out(&entries, &listed).as_deref(), Some(told));
+        listed[1].digest = digest(9);
+        assert!(left_out(&entries, &listed).unwrap().contains("has prediction 2, "));
+    }
+
+    #[test]
+    fn a_flood_of_receipts_comes_after_what_predictions_are_judged_by() {
+        let mut kinds = ["receipt", "register", "verdict", "opening", "run", "prediction"];
+        kinds.sort_by_key(|kind| rank(kind));
+        assert_eq!(kinds, ["run", "opening", "prediction", "verdict", "receipt", "register"]);
+    }
 }

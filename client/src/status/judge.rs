@@ -241,7 +241,7 @@ fn next(standing: &Standing) -> Option<String> {
         .map(|placed| placed.receipt.object.clone())
         .collect();
     let wanting = missing(&in_time, own.object.steps);
-    let by = verify::times::utc(own.object.reveal_by);
+    let by = schemas::time::utc(own.object.reveal_by);
     Some(match (by_need(&first), wanting) {
         (0, _) => format!("the predictor runs `client open` again, which sends the body of entry {entry}"),
         (1, _) => format!("the predictor opens entry {entry}, late: `client reconcile`, or `client open`"),

@@ -4,10 +4,10 @@ use crate::deadline;
 use crate::status::gather::Seen;
 use crate::status::judge::{Body, Placed, Standing, State};
 use schemas::prediction::Prediction;
+use schemas::time::utc;
 use schemas::verdict::Verdict;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
-use verify::times::utc;
 
 /// Most lines of one kind.
 const LINES_MAX: usize = 100;

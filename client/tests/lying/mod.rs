@@ -225,6 +225,8 @@ fn raw(hashes: &[Hash]) -> Vec<[u8; 32]> {
 pub enum Answer {
     Bytes(Vec<u8>),
     Status(u16),
+    /// With a body, which a reader may tell.
+    Refusal(u16, Vec<u8>),
     /// Never ends.
     Endless,
     /// Never begins.
@@ -298,6 +300,7 @@ impl Files {
             let (status, bytes, promised) = match answer {
                 None => (404, vec![], 0),
                 Some(Answer::Status(status)) => (status, vec![], 0),
+                Some(Answer::Refusal(status, bytes)) => (status, bytes.clone(), bytes.len() as u64),
                 Some(Answer::Bytes(bytes)) => (200, bytes.clone(), bytes.len() as u64),
                 Some(Answer::Short(bytes)) => (200, bytes.clone(), bytes.len() as u64 + 1),
                 Some(Answer::Endless) => (200, vec![b'x'; 1 << 16], 1 << 40),

@@ -12,7 +12,7 @@ use schemas::key::SecretKey;
 use schemas::object::Object as _;
 use schemas::plan::Plan;
 use schemas::profile::F32_FMA;
-use schemas::receipt::{DeviceRecord, Receipt, ReceiptBody};
+use schemas::receipt::{DeviceRecord, Receipt, ReceiptBody, Sum};
 use schemas::run::{Run, Steps};
 use schemas::statement::{Payload, Statement};
 use std::path::{Path, PathBuf};
@@ -20,7 +20,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use step::checksum::checksum_u32;
 use step::init::initial_parameters;
+use step::session::Step;
 use step::state::State;
+use step::tree::meeting_index;
 
 pub const CHECKPOINT: &[u8] =
     b"log.example/tiny\n5\nAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\n\n\xe2\x80\x94 log.example/tiny AAAA\n";
@@ -189,6 +191,36 @@ impl Tiny {
         let summary = run(&self.job(), request, backend, &mut |_| ())?;
         let receipts = request.ranks().into_iter().map(|rank| read_receipt(&request.out, rank)).collect();
         Ok(Output { folder: request.out.clone(), summary, receipts })
+    }
+
+    /// The record of one device in one step is what the oracle says of its share.
+    pub fn assert_record(&self, record: &DeviceRecord, predicted: &Step, devices: u64, rank: u64) {
+        let outcome = predicted.record.outcome.as_ref().unwrap();
+        let meeting = predicted.meeting.as_ref().unwrap();
+        let leaves = self.plan.leaves;
+        let node = |first: u64, end: u64| {
+            let index = meeting_index(&(first..end), leaves, self.plan.devices_max).unwrap();
+            Sum { checksum: outcome.nodes[index], fold: meeting.nodes[index] }
+        };
+        let each = leaves / devices;
+        let own = (rank * each) as usize..((rank + 1) * each) as usize;
+        assert_eq!(record.losses, predicted.record.losses[own.clone()]);
+        assert_eq!(record.traces, predicted.record.traces[own]);
+        assert_eq!(record.non_finite, None);
+        let found = record.outcome.as_ref().unwrap();
+        assert_eq!(found.partial, node(rank * each, (rank + 1) * each));
+        assert_eq!(found.exchanges.len() as u32, devices.ilog2());
+        for (level, exchange) in found.exchanges.iter().enumerate() {
+            let size = each << level;
+            let sibling = (rank * each / size) ^ 1;
+            assert_eq!(exchange.received, node(sibling * size, (sibling + 1) * size));
+            let whole = sibling / 2;
+            assert_eq!(exchange.sum, node(whole * 2 * size, (whole + 1) * 2 * size));
+        }
+        assert_eq!(found.reduced, Sum { checksum: outcome.reduced, fold: meeting.reduced });
+        assert_eq!(found.norm, outcome.norm);
+        assert_eq!(found.parameters, Sum { checksum: outcome.parameters, fold: meeting.parameters });
+        assert_eq!((found.first_moment, found.second_moment), (outcome.first_moment, outcome.second_moment));
     }
 }
 

@@ -9,6 +9,8 @@ use std::process::{Child, Command, Stdio};
 use thiserror::Error;
 use tlog::note::VerifierKey;
 
+use crate::say::is_json;
+
 /// Ticks of a second in which the system counts processor time, on every Linux of today.
 const TICKS_PER_S: f64 = 100.0;
 
@@ -72,7 +74,11 @@ impl Server {
             &connections.to_string(),
             "--data",
         ]);
-        let spawned = command.arg(data).stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
+        command.arg(data);
+        if is_json() {
+            command.args(["--log-format", "json"]);
+        }
+        let spawned = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
         let child = spawned.map_err(|source| ServerError::Start { path: program.to_owned(), source })?;
         let mut starting = Starting(Some(child));
         let child = starting.0.as_mut().expect("bench: a child that was just put there");

@@ -8,10 +8,12 @@
 //! over, so that a write that is cut short leaves what was promised before.
 
 use std::fs::{File, OpenOptions, TryLockError};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
+use tlog::tree::TreeSize;
 
 use crate::disk::durable::{Files, ensure_folder, patient, read_optional};
 use crate::error::LogError;
@@ -35,7 +37,13 @@ pub fn beside(base: &Path) -> Result<PathBuf, LogError> {
 
 /// Both folders, held as long as the value lives.
 pub struct FolderLock {
-    _held: [File; 2],
+    held: [Held; 2],
+}
+
+/// A folder, held by a file in it.
+struct Held {
+    folder: PathBuf,
+    file: File,
 }
 
 impl FolderLock {
@@ -54,12 +62,32 @@ impl FolderLock {
         if real(lock)?.starts_with(real(base)?) {
             return Err(inside());
         }
-        Ok(FolderLock { _held: [hold(base)?, hold(lock)?] })
+        Ok(FolderLock { held: [Held::take(base)?, Held::take(lock)?] })
+    }
+
+    /// Refuses to go on if what stands where a folder was is another one by now, or nothing: whoever writes there would
+    /// write into a copy, or begin a new log. Costs a look at each folder.
+    pub fn check(&self) -> Result<(), LogError> {
+        self.held.iter().try_for_each(Held::check)
     }
 }
 
-fn hold(folder: &Path) -> Result<File, LogError> {
-    lock_file(&folder.join("in-use"), folder)
+/// Held by a server in each of its folders.
+const IN_USE: &str = "in-use";
+
+impl Held {
+    fn take(folder: &Path) -> Result<Held, LogError> {
+        let file = lock_file(&folder.join(IN_USE), folder)?;
+        Ok(Held { folder: folder.to_owned(), file })
+    }
+
+    fn check(&self) -> Result<(), LogError> {
+        let moved = || LogError::Moved { path: self.folder.clone() };
+        let found = std::fs::metadata(self.folder.join(IN_USE)).map_err(|_| moved())?;
+        let held = self.file.metadata().map_err(LogError::io(&self.folder))?;
+        // The file is open, so no other one has its number.
+        if (found.dev(), found.ino()) == (held.dev(), held.ino()) { Ok(()) } else { Err(moved()) }
+    }
 }
 
 /// Takes the lock that a file stands for, for whoever has the folder `base`; it lasts as long as the file is open.
@@ -104,6 +132,25 @@ impl Lock {
         match current(&bytes).map(|(_, slot)| slot.note).or_else(|| first_form(&bytes)) {
             Some(note) => Ok(Some(note)),
             None => Err(LogError::LockDamaged { path: self.path.clone() }),
+        }
+    }
+
+    /// Whether one of the two slots is not whole. A write that was cut short leaves that too, but then nothing was
+    /// published that the other slot does not have.
+    pub fn has_damaged_slot(&self) -> Result<bool, LogError> {
+        let bytes = read_optional(&self.path).map_err(LogError::io(&self.path))?.unwrap_or_default();
+        Ok(current(&bytes).is_some_and(|(at, slot)| {
+            let other = SLOT_BYTES - at;
+            // Of the first record there is one slot only.
+            slot.number > 1 && bytes.get(other..other + SLOT_BYTES).and_then(decode).is_none()
+        }))
+    }
+
+    /// What it means that a folder has published more than the record says, if one of its slots was damaged or not.
+    pub fn older_than(&self, damaged: bool, data: TreeSize, lock: TreeSize) -> LogError {
+        match damaged {
+            true => LogError::LockSlotDamaged { path: self.path.clone(), data, lock },
+            false => LogError::LockOlderThanData { data, lock },
         }
     }
 

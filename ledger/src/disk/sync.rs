@@ -101,7 +101,7 @@ impl Unsynced {
 }
 
 /// The partial tiles of a tree.
-fn partial_tiles(size: TreeSize) -> Vec<Tile> {
+pub(crate) fn partial_tiles(size: TreeSize) -> Vec<Tile> {
     let levels = (0..TILE_LEVELS).map(|level| (TileKind::Hashes(level), level));
     let kinds = std::iter::once((TileKind::Entries, 0)).chain(levels);
     let partial = |(kind, level)| {

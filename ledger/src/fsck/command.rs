@@ -10,6 +10,7 @@ use tlog::checkpoint::Checkpoint;
 use tlog::note::{Verifier as _, VerifierKey};
 use tlog::tree::{TreeHead, TreeSize};
 
+use crate::argument::verifier_key;
 use crate::disk::durable::{Files, read_optional};
 use crate::disk::folder::require_log;
 use crate::disk::journal::Journal;
@@ -25,6 +26,7 @@ use crate::fsck::remote::Remote;
 use crate::fsck::source::Source;
 use crate::fsck::{FsckError, check_tree, open_checkpoint};
 use crate::http::attachments::check_attachments;
+use crate::say;
 
 /// Time between two lines of progress.
 const PROGRESS_MS: u64 = 2_000;
@@ -35,7 +37,7 @@ pub struct Ask {
     pub log: String,
     /// The folder of a log's lock, if it is not beside the log's.
     pub lock: Option<PathBuf>,
-    /// The log's verifier key, if it is not to be taken from the folder.
+    /// The log's verifier key or a file with it, if it is not to be taken from the folder.
     pub key: Option<String>,
     /// One JSON object in place of lines.
     pub json: bool,
@@ -60,7 +62,7 @@ pub struct Checked {
 
 /// Checks a log and prints the result. False if something is wrong with it.
 pub fn run(ask: &Ask, out: &mut dyn Write) -> Result<bool, FsckError> {
-    let key = ask.key.as_deref().map(VerifierKey::parse).transpose()?;
+    let key = ask.key.as_deref().map(verifier_key).transpose()?;
     let checked = match ask.log.contains("://") {
         true => check_remote(&ask.log, key)?,
         false => check_folder(Path::new(&ask.log), ask.lock.as_deref(), key)?,
@@ -100,20 +102,21 @@ pub fn check_folder(
     };
     let promised = promised(&lock, &key)?;
     let folder = Folder(base.to_owned());
-    let checkpoint = match (open_checkpoint(&folder, &place, &key), promised) {
+    let (checkpoint, lost) = match (open_checkpoint(&folder, &place, &key), promised) {
         (Err(FsckError::NoCheckpoint { .. }), Some(promised)) => {
-            return Err(behind(&store, TreeSize(0), promised.size)?);
+            let origin = key.name().as_str().to_owned();
+            (Checkpoint { origin, head: without_checkpoint(&store, promised)? }, true)
         }
-        (other, _) => other?,
+        (other, _) => (other?, false),
     };
     if let Some(promised) = promised {
-        let (data, lock) = (checkpoint.head.size, promised.size);
-        if data > lock {
-            return Err(LogError::LockOlderThanData { data, lock }.into());
+        let size = checkpoint.head.size;
+        if size > promised.size {
+            return Err(lock.older_than(lock.has_damaged_slot()?, size, promised.size).into());
         }
-        if data == lock && checkpoint.head != promised {
+        if size == promised.size && checkpoint.head != promised {
             let (expected, found) = (promised.root, checkpoint.head.root);
-            return Err(LogError::RootMismatch { size: data, expected, found }.into());
+            return Err(LogError::RootMismatch { size, expected, found }.into());
         }
     }
     let mut checked = walked(&folder, checkpoint)?;
@@ -134,12 +137,31 @@ pub fn check_folder(
             checked.findings.add(finding);
         }
     }
+    if lost {
+        let what = "the file is not there; the tree looked at is the one that the lock records".to_owned();
+        checked.findings.add(Finding::of_file(Kind::Missing, "checkpoint", what));
+    }
     match promised {
         // What is published was checked. What was promised beyond it is in the journal, or the folder is an old copy.
         Some(promised) if checked.findings.is_empty() && promised.size > checked.head.size => {
             Err(behind(&store, checked.head.size, promised.size)?)
         }
         _ => Ok(checked),
+    }
+}
+
+/// The tree that a folder without a checkpoint has to hold: what its lock promised, unless there is a journal, which
+/// leads there from what nobody knows.
+fn without_checkpoint(store: &Store, promised: TreeHead) -> Result<TreeHead, FsckError> {
+    let mut begins = None;
+    Journal::new(store.path("journal"), Arc::default()).replay(|record| {
+        begins.get_or_insert(record.old);
+        Ok(())
+    })?;
+    match begins {
+        None => Ok(promised),
+        Some(TreeSize(0)) => Err(behind(store, TreeSize(0), promised.size)?),
+        Some(_) => Err(FsckError::CheckpointMissing { promised: promised.size.0 }),
     }
 }
 
@@ -166,7 +188,8 @@ fn own_key(store: &Store, place: &str) -> Result<VerifierKey, FsckError> {
     let path = store.path("log.pub");
     let text = read_optional(&path).map_err(LogError::io(&path))?;
     let text = text.ok_or_else(|| FsckError::NoKey { place: place.to_owned() })?;
-    Ok(VerifierKey::parse(String::from_utf8_lossy(&text).trim())?)
+    let key = VerifierKey::parse(String::from_utf8_lossy(&text).trim());
+    Ok(key.map_err(|source| LogError::Key { path, source })?)
 }
 
 /// The head that the log promised last.
@@ -195,7 +218,7 @@ fn walked(source: &impl Source, checkpoint: Checkpoint) -> Result<Checked, FsckE
     let mut progress = |entries: u64| {
         if shown && last.elapsed() >= Duration::from_millis(PROGRESS_MS) {
             last = Instant::now();
-            eprintln!("ledger: {entries} of {} entries", head.size);
+            say::progress(&format!("{entries} of {} entries", head.size));
         }
     };
     let (findings, tiles) = check_tree(source, head, &mut progress)?;
@@ -205,23 +228,28 @@ fn walked(source: &impl Source, checkpoint: Checkpoint) -> Result<Checked, FsckE
 impl Checked {
     fn print(&self, out: &mut dyn Write) -> std::io::Result<()> {
         for finding in &self.findings.list {
-            eprintln!("ledger: error: {finding}");
+            say::error(&finding.to_string(), None);
         }
         if self.findings.more > 0 {
-            eprintln!("ledger: error: and {} more", self.findings.more);
+            say::error(&format!("and {} more", self.findings.more), None);
         }
-        if !self.findings.is_empty() {
-            eprintln!(
-                "ledger: hint: a tile of hashes follows from the entries below it; entries are restored from a copy of \
-                 the log, and only what has the signed root is one"
+        let any = |of: fn(&str) -> bool| self.findings.list.iter().any(|finding| of(&finding.path));
+        if any(|path| path.starts_with("tile/")) {
+            say::hint(
+                "`ledger reindex --tiles` makes tiles of hashes anew from the entries; entries are restored from a \
+                 copy of the log, and only what has the signed root is one",
             );
         }
-        if self.findings.list.iter().any(|finding| finding.path == INDEX || finding.path.ends_with(".sizes"))
-        {
-            eprintln!("ledger: hint: `ledger reindex` makes the index anew, and the rows that find notes");
+        if any(|path| path == INDEX || path.ends_with(".sizes")) {
+            say::hint("`ledger reindex` makes the index anew, and the rows that find notes");
+        }
+        if any(|path| path == "checkpoint") {
+            say::hint("a start of `ledger serve` makes the checkpoint anew, if the tiles bear it out");
         }
         if self.foreign > 0 {
-            eprintln!("ledger: hint: {} files below tile/ belong to no tree of this size", self.foreign);
+            let files =
+                if self.foreign == 1 { "file below tile/ belongs" } else { "files below tile/ belong" };
+            say::hint(&format!("{} {files} to no tree of this size", self.foreign));
         }
         writeln!(out, "size: {}", self.head.size)?;
         writeln!(out, "root: {}", self.head.root)?;
@@ -229,7 +257,7 @@ impl Checked {
             writeln!(out, "every tile is what the entries hash to, and the root is the one last signed")?;
         } else {
             let count = self.findings.list.len() as u64 + self.findings.more;
-            writeln!(out, "{count} findings")?;
+            writeln!(out, "{count} finding{}", if count == 1 { "" } else { "s" })?;
         }
         if let Some(attachments) = self.attachments {
             let right = if self.findings.is_empty() { ", each with the SHA-256 of its name" } else { "" };

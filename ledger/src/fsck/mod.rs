@@ -18,9 +18,10 @@ pub mod command;
 
 use thiserror::Error;
 use tlog::checkpoint::{Checkpoint, CheckpointError};
-use tlog::note::{KeyError, Verifier as _, VerifierKey};
+use tlog::note::{Verifier as _, VerifierKey};
 use tlog::tree::TreeHead;
 
+use crate::argument::ArgumentError;
 use crate::error::LogError;
 use crate::fsck::finding::Findings;
 use crate::fsck::source::{Source, SourceError};
@@ -48,12 +49,20 @@ pub enum FsckError {
     },
     /// The key given is none.
     #[error("--log-key: {0}")]
-    Key(#[from] KeyError),
+    Key(#[from] ArgumentError),
     /// Nothing says whose checkpoint it must be.
     #[error("{place}: the log's key is not known, expected --log-key")]
     NoKey {
         /// The folder or address.
         place: String,
+    },
+    /// The checkpoint is gone, and the journal has commits that were to follow it.
+    #[error(
+        "the checkpoint is missing and the lock records size {promised}: its server did not end in order"
+    )]
+    CheckpointMissing {
+        /// In the lock.
+        promised: u64,
     },
     /// What was promised last is not in its place yet, but in the journal.
     #[error(
@@ -80,19 +89,6 @@ impl FsckError {
             FsckError::Checkpoint { .. } => true,
             FsckError::Log(error) => error.disproves(),
             _ => false,
-        }
-    }
-
-    /// What to do about it.
-    pub fn hint(&self) -> Option<&'static str> {
-        match self {
-            FsckError::NoKey { .. } => {
-                Some("the log's operator publishes its verifier key; a ledger prints it when it starts")
-            }
-            FsckError::Interrupted { .. } => {
-                Some("the journal has the rest: run `ledger serve` once, stop it, and check again")
-            }
-            _ => None,
         }
     }
 }

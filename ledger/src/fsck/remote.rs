@@ -3,19 +3,16 @@
 use std::cell::RefCell;
 use std::time::Duration;
 
-use axum::body::Bytes;
-use axum::http::{Request, StatusCode, header};
-use http_body_util::{BodyExt as _, Empty, Limited};
-use hyper::client::conn::http1::{SendRequest, handshake};
-use hyper_util::rt::TokioIo;
+use axum::http::StatusCode;
 use tlog::note::NOTE_BYTES_MAX;
 use tlog::tile::Tile;
-use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Runtime};
+use tokio::time::timeout;
 
+use crate::call::client::{CallError, Client};
+use crate::call::url::HttpUrl;
 use crate::fsck::folder::TILE_BYTES_MAX;
 use crate::fsck::source::{Found, Source, SourceError};
-use crate::witness::url::WitnessUrl;
 
 /// For one file.
 const TIMEOUT_MS: u64 = 60_000;
@@ -24,33 +21,30 @@ const ATTEMPTS_MAX: u32 = 4;
 /// Pause after the first try; doubled after each further one.
 const PAUSE_MS: u64 = 250;
 
-type Sender = SendRequest<Empty<Bytes>>;
-
 /// A log's prefix, `http://host[:port][/path]`.
 pub struct Remote {
-    url: WitnessUrl,
     runtime: Runtime,
-    /// A connection that is kept from one request to the next.
-    kept: RefCell<Option<Sender>>,
+    client: RefCell<Client>,
 }
 
 impl Remote {
     /// Reads an address; nothing is sent yet.
     pub fn at(address: &str) -> Result<Remote, SourceError> {
         let wrong = |why: String| SourceError { place: address.to_owned(), why };
-        let url = WitnessUrl::parse(address).map_err(|error| wrong(error.to_string()))?;
+        let url = HttpUrl::parse(address).map_err(|error| wrong(error.to_string()))?;
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| wrong(error.to_string()))?;
-        Ok(Remote { url, runtime, kept: RefCell::new(None) })
+        Ok(Remote { runtime, client: RefCell::new(Client::new(url)) })
     }
 
     /// A file of the log; none if the server says that it has none.
     fn fetch(&self, path: &str, bytes_max: usize) -> Result<Option<Vec<u8>>, SourceError> {
+        let mut client = self.client.borrow_mut();
         let mut attempt = 1;
         loop {
             let limit = Duration::from_millis(TIMEOUT_MS);
             // A time limit is made where the runtime is.
-            let once = async { tokio::time::timeout(limit, self.fetch_once(path, bytes_max)).await };
+            let once = async { timeout(limit, fetch_once(&mut client, path, bytes_max)).await };
             let why = match self.runtime.block_on(once) {
                 Ok(Ok(answer)) => return Ok(answer),
                 Ok(Err(why)) => why,
@@ -62,62 +56,26 @@ impl Remote {
                     attempt += 1;
                 }
                 Failure::Passing(why) | Failure::Lasting(why) => {
-                    return Err(SourceError {
-                        place: format!("http://{}{}/{path}", self.url.authority, self.url.prefix),
-                        why,
-                    });
+                    let HttpUrl { authority, prefix } = client.url().clone();
+                    return Err(SourceError { place: format!("http://{authority}{prefix}/{path}"), why });
                 }
             }
         }
     }
+}
 
-    async fn fetch_once(&self, path: &str, bytes_max: usize) -> Result<Option<Vec<u8>>, Failure> {
-        let passing = |error: &dyn std::fmt::Display| Failure::Passing(error.to_string());
-        let kept = self.kept.take().filter(|kept| kept.is_ready());
-        let mut sender = match kept {
-            Some(kept) => kept,
-            None => {
-                let stream =
-                    TcpStream::connect(&self.url.authority).await.map_err(|error| passing(&error))?;
-                let (sender, connection) =
-                    handshake(TokioIo::new(stream)).await.map_err(|error| passing(&error))?;
-                // How it ends is seen by whoever waits for an answer.
-                tokio::spawn(connection);
-                sender
-            }
-        };
-        let request = Request::get(format!("{}/{path}", self.url.prefix))
-            .header(header::HOST, &self.url.authority)
-            .header(header::ACCEPT_ENCODING, "identity")
-            .body(Empty::new())
-            .map_err(|error| Failure::Lasting(error.to_string()))?;
-        let answer = sender.send_request(request).await.map_err(|error| passing(&error))?;
-        let (head, body) = answer.into_parts();
-        let body = Limited::new(body, bytes_max).collect().await;
-        match head.status {
-            StatusCode::OK => {}
-            StatusCode::NOT_FOUND | StatusCode::GONE => {
-                self.kept.replace(Some(sender));
-                return Ok(None);
-            }
-            status if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS => {
-                return Err(Failure::Passing(format!("it answered {status}")));
-            }
-            status => return Err(Failure::Lasting(format!("it answered {status}"))),
+async fn fetch_once(client: &mut Client, path: &str, bytes_max: usize) -> Result<Option<Vec<u8>>, Failure> {
+    let answer = client.get(&format!("/{path}"), bytes_max).await.map_err(|error| match error {
+        CallError::Connect(_) | CallError::Http(_) => Failure::Passing(error.to_string()),
+        CallError::TooLong { .. } | CallError::Encoded { .. } => Failure::Lasting(error.to_string()),
+    })?;
+    match answer.status {
+        StatusCode::OK => Ok(Some(answer.body)),
+        StatusCode::NOT_FOUND | StatusCode::GONE => Ok(None),
+        status if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS => {
+            Err(Failure::Passing(format!("it answered {status}")))
         }
-        if let Some(encoding) = head.headers.get(header::CONTENT_ENCODING)
-            && encoding != "identity"
-        {
-            return Err(Failure::Lasting(format!(
-                "the content is encoded as {encoding:?}, expected as it is"
-            )));
-        }
-        let body = body.map_err(|error| match error.downcast::<hyper::Error>() {
-            Ok(error) => passing(&error),
-            Err(_) => Failure::Lasting(format!("it is longer than {bytes_max} bytes")),
-        })?;
-        self.kept.replace(Some(sender));
-        Ok(Some(body.to_bytes().to_vec()))
+        status => Err(Failure::Lasting(format!("it answered {status}"))),
     }
 }
 

@@ -9,6 +9,12 @@ pub const CBOR: &str = "application/cbor";
 /// Content type of errors in CBOR (RFC 9290).
 pub const PROBLEM_CBOR: &str = "application/concise-problem-details+cbor";
 
+/// Whether a content type names a media type: without regard to case, and whatever parameters follow.
+pub fn is_of_type(content_type: &str, media_type: &str) -> bool {
+    let named = content_type.split(';').next().unwrap_or_default();
+    named.trim().eq_ignore_ascii_case(media_type)
+}
+
 /// Whether a COSE receipt is asked for, rather than a proof as text.
 pub fn asks_for_cose(headers: &HeaderMap) -> bool {
     let cose = weight(headers, COSE);
@@ -24,10 +30,9 @@ pub fn asks_for_cbor(headers: &HeaderMap) -> bool {
 fn weight(headers: &HeaderMap, media_type: &str) -> u16 {
     let ranges = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
     let weights = ranges.flat_map(|value| value.split(',')).filter_map(|range| {
-        let mut parts = range.split(';').map(str::trim);
-        let named = parts.next().is_some_and(|name| name.eq_ignore_ascii_case(media_type));
-        let weight = parts.find_map(|part| part.strip_prefix("q=").or_else(|| part.strip_prefix("Q=")));
-        named.then(|| weight.map_or(1000, thousandths))
+        let mut parameters = range.split(';').skip(1).map(str::trim);
+        let weight = parameters.find_map(|part| part.strip_prefix("q=").or_else(|| part.strip_prefix("Q=")));
+        is_of_type(range, media_type).then(|| weight.map_or(1000, thousandths))
     });
     weights.max().unwrap_or(0)
 }
@@ -50,6 +55,18 @@ mod tests {
 
     fn headers(values: &[&'static str]) -> HeaderMap {
         values.iter().map(|value| (header::ACCEPT, HeaderValue::from_static(value))).collect()
+    }
+
+    #[test]
+    fn a_content_type_is_named_in_any_case_and_with_parameters() {
+        for found in ["application/cose", "Application/COSE", "application/cose ;cose-type=\"cose-sign1\""] {
+            assert!(is_of_type(found, COSE), "{found}");
+        }
+        for found in
+            ["", ";application/cose", "application/cose-key", "application/cos", "text/application/cose"]
+        {
+            assert!(!is_of_type(found, COSE), "{found}");
+        }
     }
 
     #[test]

@@ -8,34 +8,12 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use schemas::cbor::{self, Value};
+use schemas::cbor::Value;
+use schemas::cose_receipt::{CoseReceipt, EDDSA, kid_of, required_of};
 use schemas::digest::EntryDigest;
-use sha2::{Digest, Sha256};
 use tlog::note::{SigningKey, Verifier as _};
 use tlog::proof::InclusionProof;
 use tlog::tree::{LeafIndex, TreeHead};
-
-/// Tag of a COSE_Sign1 (RFC 9052).
-const COSE_SIGN1: u64 = 18;
-// Header parameters.
-const ALG: Value = Value::Uint(1);
-const KID: Value = Value::Uint(4);
-const CWT_CLAIMS: Value = Value::Uint(15);
-/// Which structure the proof is of; RFC 9942.
-const VDS: Value = Value::Uint(395);
-/// The proofs; RFC 9942.
-const VDP: Value = Value::Uint(396);
-/// EdDSA is -8, and -n is written `-1 - (n - 1)`.
-const EDDSA: Value = Value::Nint(7);
-/// An RFC 9162 tree with SHA-256.
-const RFC9162_SHA256: Value = Value::Uint(1);
-/// Key -1 of the proofs.
-const INCLUSION: Value = Value::Nint(0);
-// CWT claims (RFC 8392), and one of private use: the size of the tree whose root is signed, -65537.
-const ISS: Value = Value::Uint(1);
-const SUB: Value = Value::Uint(2);
-const IAT: Value = Value::Uint(6);
-const TREE_SIZE: Value = Value::Nint(65_536);
 
 /// What a receipt is made of.
 #[derive(Debug, Clone, Copy)]
@@ -60,7 +38,7 @@ pub struct ReceiptSigner {
 impl ReceiptSigner {
     /// Signs with this key.
     pub fn new(key: Arc<SigningKey>) -> ReceiptSigner {
-        let kid = Sha256::digest(cbor::encode(&Value::Map(required(key.verifier().public_key())))).into();
+        let kid = kid_of(key.verifier().public_key());
         ReceiptSigner { key, kid }
     }
 
@@ -76,7 +54,7 @@ impl ReceiptSigner {
 
     /// The public key as a COSE_Key (RFC 9052, section 7).
     pub fn cose_key(&self) -> Value {
-        let mut key = required(self.key.verifier().public_key());
+        let mut key = required_of(self.key.verifier().public_key());
         // 2: kid. 3: the only algorithm it is for.
         key.extend([(Value::Uint(2), Value::bytes(self.kid)), (Value::Uint(3), EDDSA)]);
         Value::Map(key)
@@ -87,48 +65,17 @@ impl ReceiptSigner {
         if place.inclusion.0.is_empty() {
             return None;
         }
-        let size = place.head.size.0;
-        let claims = vec![
-            (ISS, Value::text(self.key.verifier().name().as_str())),
-            (SUB, Value::text(place.entry.to_string())),
-            (IAT, Value::Uint(now_unix_s)),
-            (TREE_SIZE, Value::Uint(size)),
-        ];
-        let protected = cbor::encode(&Value::Map(vec![
-            (ALG, EDDSA),
-            (KID, Value::bytes(self.kid)),
-            (CWT_CLAIMS, Value::Map(claims)),
-            (VDS, RFC9162_SHA256),
-        ]));
-        let path = place.inclusion.0.iter().map(|hash| Value::bytes(hash.as_bytes())).collect();
-        let proof = cbor::encode(&Value::Array(vec![
-            Value::Uint(size),
-            Value::Uint(place.index.0),
-            Value::Array(path),
-        ]));
-        let proofs = Value::Map(vec![(INCLUSION, Value::Array(vec![Value::Bytes(proof)]))]);
-        // RFC 9052, section 4.4. The payload is the root, detached: whoever checks has to come to it.
-        let signature = self.key.sign_bytes(&cbor::encode(&Value::Array(vec![
-            Value::text("Signature1"),
-            Value::bytes(&protected),
-            Value::bytes([]),
-            Value::bytes(place.head.root.as_bytes()),
-        ])));
-        let parts = vec![
-            Value::Bytes(protected),
-            Value::Map(vec![(VDP, proofs)]),
-            Value::Null,
-            Value::bytes(signature),
-        ];
-        Some(cbor::encode(&Value::Tag(COSE_SIGN1, Box::new(Value::Array(parts)))))
+        let mut receipt = CoseReceipt {
+            kid: self.kid,
+            origin: self.key.verifier().name().as_str().to_owned(),
+            entry: place.entry,
+            issued_at_s: now_unix_s,
+            size: place.head.size.0,
+            index: place.index.0,
+            path: place.inclusion.0.iter().map(|hash| *hash.as_bytes()).collect(),
+            signature: [0; 64],
+        };
+        receipt.signature = self.key.sign_bytes(&receipt.to_be_signed(place.head.root.as_bytes()));
+        Some(receipt.encode())
     }
-}
-
-/// The parts of an Ed25519 COSE_Key that its thumbprint is over: kty OKP, crv Ed25519, x.
-fn required(public_key: &[u8; 32]) -> Vec<(Value, Value)> {
-    vec![
-        (Value::Uint(1), Value::Uint(1)),
-        (Value::Nint(0), Value::Uint(6)),
-        (Value::Nint(1), Value::bytes(public_key)),
-    ]
 }

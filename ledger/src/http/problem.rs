@@ -1,6 +1,8 @@
 //! Errors as they are answered, with title, detail and status, never cached: `application/problem+json` (RFC 9457), or,
 //! to whoever asks for CBOR, `application/concise-problem-details+cbor` (RFC 9290).
 
+use std::io::ErrorKind;
+
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use schemas::cbor::{self, Value};
@@ -68,6 +70,15 @@ impl From<LogError> for Problem {
     fn from(error: LogError) -> Problem {
         // What went wrong inside is for the operator; the client learns only that it was not its fault.
         tracing::error!("{error}");
+        if let LogError::Io { source, .. } = &error
+            && matches!(
+                source.kind(),
+                ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge
+            )
+        {
+            let detail = "the log's disk is full; this has been reported to its operator";
+            return Problem::new(StatusCode::INSUFFICIENT_STORAGE, "no room", detail);
+        }
         let detail = match &error {
             LogError::ProofMismatch { .. } => {
                 format!("{error}; this has been reported to the log's operator")
@@ -146,3 +157,17 @@ impl IntoResponse for Problem {
 
 /// Content type of error answers.
 pub const PROBLEM_JSON: &str = "application/problem+json";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_no_room_and_another_error_of_it_is_not() {
+        let of = |kind: ErrorKind| Problem::from(LogError::io("attachments/incoming/1")(kind.into())).status;
+        for kind in [ErrorKind::StorageFull, ErrorKind::QuotaExceeded, ErrorKind::FileTooLarge] {
+            assert_eq!(of(kind), StatusCode::INSUFFICIENT_STORAGE);
+        }
+        assert_eq!(of(ErrorKind::PermissionDenied), StatusCode::INTERNAL_SERVER_ERROR);
+    }
+}

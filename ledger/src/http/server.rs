@@ -17,7 +17,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use thiserror::Error;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::runtime::Runtime;
+use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
@@ -137,16 +137,28 @@ impl Signals {
     }
 }
 
+/// An address that is taken, and the threads that will answer there.
+pub(crate) struct Listening {
+    pub(crate) runtime: Runtime,
+    pub(crate) listener: TcpListener,
+    pub(crate) address: SocketAddr,
+}
+
+/// Takes an address; port 0 takes any free port. Nobody is answered yet.
+pub(crate) fn listen(address: SocketAddr) -> Result<Listening, ServeError> {
+    let runtime = Builder::new_multi_thread().enable_all().build().map_err(ServeError::Threads)?;
+    let wrong = |source| ServeError::Listen { address, source };
+    let listener = runtime.block_on(TcpListener::bind(address)).map_err(wrong)?;
+    let address = listener.local_addr().map_err(wrong)?;
+    Ok(Listening { runtime, listener, address })
+}
+
 /// Opens the log and starts serving it on threads of its own.
 ///
 /// The address is taken first: a start that fails for it leaves no log behind. Whoever connects meanwhile waits.
 pub fn start(mut options: Options) -> Result<Running, ServeError> {
     options.limits = within_open_files(options.limits)?;
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(ServeError::Threads)?;
-    let wrong = |source| ServeError::Listen { address: options.listen, source };
-    let listener = runtime.block_on(TcpListener::bind(options.listen)).map_err(wrong)?;
-    let address = listener.local_addr().map_err(wrong)?;
+    let Listening { runtime, listener, address } = listen(options.listen)?;
     let OpenLog { log, pool, sequencer, lock } =
         open_log(&options.data, options.lock.as_deref(), options.origin.as_deref(), Files::default())?;
     clear_incoming(&log.store)?;

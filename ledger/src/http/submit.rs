@@ -9,7 +9,7 @@ use tlog::hash::leaf_hash;
 use tlog::proof::InclusionProof;
 use tlog::tree::LeafIndex;
 
-use crate::http::accept::{COSE, asks_for_cose};
+use crate::http::accept::{COSE, asks_for_cose, is_of_type};
 use crate::http::app::App;
 use crate::http::body::LimitedBody;
 use crate::http::checked::{prove, prove_committed};
@@ -25,8 +25,7 @@ use crate::order::sequencer::Sequenced;
 /// Answers 201 with the proof of a new entry, or 200 with a proof of the same bytes at the place they already have.
 pub async fn entry(State(app): State<App>, headers: HeaderMap, body: Body) -> Result<Response, Problem> {
     let found = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    // Parameters such as `cose-type` may follow.
-    if found.split(';').next().unwrap_or_default().trim() != COSE {
+    if !is_of_type(found, COSE) {
         let detail = format!("content type is {found:?}, expected {COSE:?}");
         return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported media type", detail));
     }

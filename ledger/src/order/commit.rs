@@ -15,7 +15,7 @@ use tlog::tree::{LeafIndex, TreeHead, TreeSize, root_hash};
 
 use crate::disk::history::History;
 use crate::disk::journal::{Journal, Record};
-use crate::disk::lock::Lock;
+use crate::disk::lock::{FolderLock, Lock};
 use crate::disk::store::{Edge, Store, encode_bundle};
 use crate::disk::sync::{FileDigest, Unsynced, digest_of};
 use crate::error::LogError;
@@ -72,6 +72,8 @@ pub struct Committer {
     pub(super) store: Arc<Store>,
     pub(super) key: Arc<SigningKey>,
     pub(super) lock: Lock,
+    /// Both folders, as a server holds them; none in tests of this alone.
+    pub(super) held: Option<Arc<FolderLock>>,
     pub(super) journal: Journal,
     pub(super) history: History,
     /// What was last promised; none before the first commit.
@@ -109,6 +111,7 @@ impl Committer {
             "ledger: commit of {} entries",
             entries.len()
         );
+        self.check_place().map_err(CommitError::Unknown)?;
         let previous = self.signed.as_ref().map(|signed| signed.note.clone());
         let record = Record { old: self.size(), previous: previous.clone().unwrap_or_default(), entries };
 
@@ -122,6 +125,8 @@ impl Committer {
         let grown = grown.and_then(|grown| self.prepare(&grown).map(|()| grown));
         let grown = grown.map_err(|error| self.give_up(error))?;
         let signed = Arc::new(self.sign(grown.tree.head()));
+
+        self.check_place().map_err(CommitError::Unknown)?;
 
         // POINT OF NO RETURN: the new tree is promised when this record is replaced. If this fails it is not known
         // whether it was, so the server stops and the next start reads which of the two it is.
@@ -230,8 +235,18 @@ impl Committer {
         Ok(())
     }
 
-    /// An error is that of a sync that has ended: the server must stop.
+    /// Holds both folders as long as the log is written, and stops when one is not in its place any more.
+    pub fn hold(&mut self, held: Arc<FolderLock>) {
+        self.held = Some(held);
+    }
+
+    fn check_place(&self) -> Result<(), LogError> {
+        self.held.as_ref().map_or(Ok(()), |held| held.check())
+    }
+
+    /// An error is that of a sync that has ended, or says that the folder is not there any more: the server must stop.
     pub fn check_sync(&mut self) -> Result<(), LogError> {
+        self.check_place()?;
         match &self.syncing {
             Some(syncing) if syncing.is_finished() => self.wait_for_sync(),
             _ => Ok(()),
@@ -256,6 +271,7 @@ impl Committer {
     }
 
     fn take_unsynced(&mut self) -> Result<Unsynced, LogError> {
+        self.check_place()?;
         let note = self.signed.as_ref().expect("ledger: a log that has grown is signed").note.clone();
         let (before, edge) = (self.synced, self.edge.clone());
         let segments = self.journal.close_segment()?;

@@ -40,6 +40,7 @@ impl Committer {
             store,
             key,
             lock,
+            held: None,
             journal,
             history,
             signed: None,
@@ -70,18 +71,20 @@ impl Committer {
 
     fn recover(&mut self, note: &str) -> Result<(), LogError> {
         let promised = self.open_promise(note)?;
-        // What was read may be in memory only, left there by a write that had failed.
-        self.lock.renew(note)?;
         let size = promised.head.size;
+        // Looked at now: the record is written again below, over the slot that is not whole.
+        let damaged = self.lock.has_damaged_slot()?;
         let synced = match self.store.read_checkpoint()? {
             Some(note) => Some(Arc::new(self.open_note(&note, &self.store.path("checkpoint"))?)),
-            None => None,
+            None => self.find_checkpoint(&promised)?,
         };
         let head = synced.as_ref().map_or(EMPTY, |synced| synced.head);
         let published = head.size.max(self.history.latest_published());
         if published > size {
-            return Err(LogError::LockOlderThanData { data: published, lock: size });
+            return Err(self.lock.older_than(damaged, published, size));
         }
+        // What was read may be in memory only, left there by a write that had failed.
+        self.lock.renew(note)?;
         if head.size == size && head.root != promised.head.root {
             return Err(LogError::RootMismatch { size, expected: promised.head.root, found: head.root });
         }
@@ -97,20 +100,47 @@ impl Committer {
             self.history.add_published(head.size, &synced.note)?;
         }
         self.signed = synced;
-        self.replay(promised)?;
+        self.replay(promised, damaged)?;
         self.sync()?;
         self.drop_journal()
     }
 
+    /// The checkpoint of a log that has none: its first commit was cut short, or the file is lost. Then the journal
+    /// begins where it stood, or it stood where the lock does, and the tiles have to bear that out.
+    fn find_checkpoint(&self, promised: &SignedHead) -> Result<Option<Arc<SignedHead>>, LogError> {
+        let mut begins = None;
+        self.journal.replay(|record| {
+            begins.get_or_insert((record.old, record.previous));
+            Ok(())
+        })?;
+        let (note, from) = match begins {
+            Some((TreeSize(0), _)) => return Ok(None),
+            Some((_, previous)) => (previous, "journal"),
+            None => (promised.note.clone(), "lock"),
+        };
+        let path = self.store.path("checkpoint");
+        let found = self.open_note(note.as_bytes(), &path);
+        match found.and_then(|found| read_edge(&self.store, found.head).map(|_| found)) {
+            Ok(found) => {
+                let size = found.head.size;
+                tracing::warn!("{} is missing; made anew from the {from}, of size {size}", path.display());
+                self.store.files.replace(&path, found.note.as_bytes()).map_err(LogError::io(path))?;
+                Ok(Some(Arc::new(found)))
+            }
+            Err(_) => Err(LogError::CheckpointMissing { path, lock: promised.head.size }),
+        }
+    }
+
     /// Carries out every commit of the journal that was promised, by the functions that carry out new ones.
-    fn replay(&mut self, promised: SignedHead) -> Result<(), LogError> {
+    fn replay(&mut self, promised: SignedHead, damaged: bool) -> Result<(), LogError> {
         let lock = promised.head.size;
+        // Not this one's own: while it is read, commits are carried out.
         let journal = Journal::new(self.store.path("journal"), self.store.files.clone());
         journal.replay(|record| {
             let size = self.size();
             if record.old > lock {
                 // It was built on a promise that the lock does not know.
-                return Err(LogError::LockOlderThanData { data: record.old, lock });
+                return Err(self.lock.older_than(damaged, record.old, lock));
             }
             if record.new_size() <= size || size == lock {
                 return Ok(());

@@ -8,9 +8,8 @@ use schemas::key::PublicKey;
 use schemas::register::{EntryLeaf, ListRoot, PredictionLeaf, Register};
 use schemas::statement::{Payload, Statement, StatementError};
 use tlog::compact::CompactTree;
-use tlog::hash::{HASH_BYTES, Hash, leaf_hash};
+use tlog::hash::leaf_hash;
 use tlog::note::SigningKey;
-use tlog::tree::TreeSize;
 
 /// What is kept of a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -55,28 +54,19 @@ impl RunLists {
         Register { run, size: index, entries: root(&self.entries), predictions: root(&self.predictions) }
     }
 
-    /// As bytes: the newest register's index plus one, and each list as its size and its parts.
+    /// As bytes: the newest register's index plus one, and both lists.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = self.newest.map_or(0, |index| index + 1).to_le_bytes().to_vec();
-        for list in [&self.entries, &self.predictions] {
-            bytes.extend(list.size().0.to_le_bytes());
-            list.parts().iter().for_each(|part| bytes.extend(part.as_bytes()));
-        }
+        self.entries.encode(&mut bytes);
+        self.predictions.encode(&mut bytes);
         bytes
     }
 
     /// What [`RunLists::encode`] wrote; none if it is anything else.
     pub fn decode(bytes: &[u8]) -> Option<RunLists> {
-        let (newest, mut rest) = bytes.split_first_chunk::<8>()?;
-        let mut list = || {
-            let (size, after) = rest.split_first_chunk::<8>()?;
-            let size = TreeSize(u64::from_le_bytes(*size));
-            let (parts, after) = after.split_at_checked(size.0.count_ones() as usize * HASH_BYTES)?;
-            rest = after;
-            let parts = parts.chunks(HASH_BYTES).map(|part| Hash::from_slice(part).ok());
-            CompactTree::from_parts(size, parts.collect::<Option<_>>()?)
-        };
-        let (entries, predictions) = (list()?, list()?);
+        let (newest, rest) = bytes.split_first_chunk::<8>()?;
+        let (entries, rest) = CompactTree::decode(rest)?;
+        let (predictions, rest) = CompactTree::decode(rest)?;
         let newest = u64::from_le_bytes(*newest).checked_sub(1);
         rest.is_empty().then_some(RunLists { entries, predictions, newest })
     }

@@ -319,8 +319,8 @@ mod tests {
     use axum::http::{StatusCode, header};
     use axum::response::IntoResponse;
 
-    use schemas::digest::{Checksum, ConfigDigest, PlanDigest, ProfileDigest, StateDigest};
     use schemas::key::SecretKey;
+    use schemas::object::Object as _;
     use schemas::run::Run;
     use schemas::statement::Payload;
 
@@ -330,18 +330,7 @@ mod tests {
     use crate::log::{OpenLog, open_log};
 
     fn statement() -> Vec<u8> {
-        let run = Run {
-            name: "run".to_owned(),
-            profile: "f32-fma".to_owned(),
-            profile_digest: ProfileDigest([0; 32]),
-            config: ConfigDigest([0; 32]),
-            plan: PlanDigest([0; 32]),
-            state: StateDigest([0; 32]),
-            dataset: Checksum([0; 32]),
-            steps: 1,
-            leaves: 1,
-            devices_max: 1,
-        };
+        let run = Run::decode(include_bytes!("../../../fixtures/run/run.cbor")).unwrap();
         Statement::sign(&Payload::Run(run), &SecretKey::from_seed([1; 32])).unwrap()
     }
 

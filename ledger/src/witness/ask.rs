@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::http::{Method, StatusCode};
+use axum::http::StatusCode;
 use thiserror::Error;
 use tlog::checkpoint::Checkpoint;
 use tlog::cosignature::CosignerKey;
@@ -16,14 +16,17 @@ use tlog::witness::{AddCheckpoint, SIZE_TYPE, parse_size};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, timeout};
 
+use crate::call::client::{Answer, CallError, Client};
 use crate::error::LogError;
+use crate::http::accept::is_of_type;
 use crate::log::Log;
 use crate::order::commit::SignedHead;
-use crate::witness::client::{Answer, CallError, Client};
 use crate::witness::counters::{Counter, WitnessCounters};
 use crate::witness::plan::Plan;
 use crate::witness::records::name_of;
 
+/// Longest answer that is read: a witness answers one signature line or a size.
+const ANSWER_BYTES_MAX: usize = 64 * 1024;
 /// Most requests for one checkpoint before a witness is left alone for a while.
 const ATTEMPTS_MAX: usize = 3;
 /// Most seconds between a cosignature's time and this server's clock.
@@ -132,7 +135,8 @@ impl Asker {
             let old = state.last.min(size);
             let proof = self.prove(old, size).await?;
             let request = AddCheckpoint { old, proof, checkpoint: signed.note.clone() }.format();
-            let answer = self.call(state, Method::POST, "/add-checkpoint", request).await?;
+            let answer =
+                self.limited(state.client.post("/add-checkpoint", request, ANSWER_BYTES_MAX)).await?;
             match answer.status {
                 StatusCode::OK => {
                     let key = &self.plan.policy.witnesses()[self.plan.asked[self.witness].0].key;
@@ -145,7 +149,9 @@ impl Asker {
                     return Ok(Some(line));
                 }
                 // By earlier versions of its page a witness said so of another root for the same size.
-                StatusCode::CONFLICT if answer.content_type.as_deref() != Some(SIZE_TYPE) => {
+                StatusCode::CONFLICT
+                    if !answer.content_type.as_deref().is_some_and(|found| is_of_type(found, SIZE_TYPE)) =>
+                {
                     return Err(Trouble::Inconsistent { old, size });
                 }
                 StatusCode::CONFLICT => {
@@ -182,7 +188,7 @@ impl Asker {
     /// Looks for proof of a fork: what the witness holds, if this log's key has signed it and its tiles differ.
     async fn examine(&self, state: &mut State) -> Option<String> {
         let path = format!("/{}/checkpoint", name_of(self.log.origin()));
-        let answer = self.call(state, Method::GET, &path, String::new()).await.ok()?;
+        let answer = self.limited(state.client.get(&path, ANSWER_BYTES_MAX)).await.ok()?;
         if answer.status != StatusCode::OK {
             return None;
         }
@@ -213,15 +219,12 @@ impl Asker {
         .await
     }
 
-    async fn call(
+    async fn limited(
         &self,
-        state: &mut State,
-        method: Method,
-        path: &str,
-        body: String,
+        call: impl Future<Output = Result<Answer, CallError>>,
     ) -> Result<Answer, Trouble> {
         let limit = self.plan.pace.request;
-        match timeout(limit, state.client.call(method, path, body)).await {
+        match timeout(limit, call).await {
             Ok(answer) => Ok(answer?),
             Err(_) => Err(Trouble::TooSlow(limit)),
         }

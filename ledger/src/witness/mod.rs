@@ -7,9 +7,7 @@ pub mod origins;
 pub mod records;
 pub mod server;
 // The log: whom it asks, how, and what comes of it.
-pub mod url;
 pub mod plan;
-pub mod client;
 pub mod ask;
 pub mod quorum;
 pub mod witnessed;

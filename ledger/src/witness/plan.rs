@@ -8,9 +8,9 @@ use tlog::note::{NoteSignature, Verifier as _, VerifierKey};
 use tlog::policy::{Policy, PolicyError};
 use tlog::witness::ADD_CHECKPOINT_BYTES_MAX;
 
+use crate::call::url::{HttpUrl, UrlError};
 use crate::witness::counters::{Counters, WitnessCounters};
 use crate::witness::records::Clock;
-use crate::witness::url::{UrlError, WitnessUrl};
 
 /// Longest cosigned note: what a receipt can carry of it (docs/spec/checkpoint.md).
 pub const COSIGNED_BYTES_MAX: usize = 16_384;
@@ -23,7 +23,7 @@ pub struct Plan {
     /// Which witnesses, and which of them suffice.
     pub policy: Policy,
     /// Those with an address: their place in the policy, and the address.
-    pub asked: Vec<(usize, WitnessUrl)>,
+    pub asked: Vec<(usize, HttpUrl)>,
     /// How often, and how long.
     pub pace: Pace,
     /// What time it is.
@@ -106,14 +106,14 @@ impl Plan {
         let mut asked = Vec::new();
         for (at, witness) in policy.witnesses().iter().enumerate() {
             let Some(url) = &witness.url else { continue };
-            let url = WitnessUrl::parse(url);
+            let url = HttpUrl::parse(url);
             asked.push((at, url.map_err(|source| PlanError::Url { name: witness.name.clone(), source })?));
         }
         if !policy.is_met(|witness| witness.url.is_some()) {
             let all = policy.witnesses().len();
             return Err(PlanError::Unreachable { found: asked.len(), all });
         }
-        let name = |(at, _): &(usize, WitnessUrl)| policy.witnesses()[*at].name.clone();
+        let name = |(at, _): &(usize, HttpUrl)| policy.witnesses()[*at].name.clone();
         let witnesses = asked
             .iter()
             .map(|one| WitnessCounters { name: name(one), ..WitnessCounters::default() })

@@ -14,7 +14,6 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use tlog::note::VerifierKey;
 use tlog::witness::{ADD_CHECKPOINT_BYTES_MAX, AddCheckpoint, Refusal, SIZE_TYPE, format_size};
-use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -27,7 +26,7 @@ use crate::http::body::LimitedBody;
 use crate::http::descriptors::within_open_files;
 use crate::http::problem::Problem;
 use crate::http::read::{CHANGING, TEXT, blocking};
-use crate::http::server::{ServeError, Signals, accept, told_to_stop};
+use crate::http::server::{Listening, ServeError, Signals, accept, listen, told_to_stop};
 use crate::witness::error::WitnessError;
 use crate::witness::key::{check_folder, open_key};
 use crate::witness::records::{Clock, NotCosigned, Records};
@@ -69,11 +68,7 @@ struct Witness {
 /// Opens the folder and starts answering on threads of its own.
 pub fn start(mut options: Options) -> Result<Running, ServeError> {
     options.limits = within_open_files(options.limits)?;
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(ServeError::Threads)?;
-    let wrong = |source| ServeError::Listen { address: options.listen, source };
-    let listener = runtime.block_on(TcpListener::bind(options.listen)).map_err(wrong)?;
-    let address = listener.local_addr().map_err(wrong)?;
+    let Listening { runtime, listener, address } = listen(options.listen)?;
     let base = &options.data;
     check_folder(base)?;
     ensure_folder(base).map_err(LogError::io(base)).map_err(WitnessError::from)?;

@@ -10,10 +10,9 @@ use ledger::http::app::Limits;
 use ledger::http::server::{Options, Running, start};
 use ledger::http::submitters::Rules;
 use schemas::attachment::AttachmentName;
-use schemas::digest::{
-    Checksum, ConfigDigest, EntryDigest, PlanDigest, ProfileDigest, RunId, Salt, Seal, StateDigest,
-};
+use schemas::digest::{EntryDigest, RunId, Salt, Seal};
 use schemas::key::SecretKey;
+use schemas::object::Object as _;
 use schemas::opening::Opening;
 use schemas::prediction::{OpenBody, Prediction};
 use schemas::receipt::{DeviceFacts, Receipt};
@@ -29,18 +28,8 @@ pub fn key(seed: u8) -> SecretKey {
 }
 
 pub fn run(number: u64) -> Run {
-    Run {
-        name: format!("run {number}"),
-        profile: "f32-fma".to_owned(),
-        profile_digest: ProfileDigest([1; 32]),
-        config: ConfigDigest([2; 32]),
-        plan: PlanDigest([3; 32]),
-        state: StateDigest([4; 32]),
-        dataset: Checksum([5; 32]),
-        steps: 100,
-        leaves: 4,
-        devices_max: 4,
-    }
+    let run = Run::decode(include_bytes!("../../../fixtures/run/run.cbor")).unwrap();
+    Run { name: format!("run {number}"), steps: 100, ..run }
 }
 
 pub fn run_statement(number: u64) -> Vec<u8> {

@@ -3,12 +3,11 @@
 
 use super::{CborError, DEPTH_MAX, ITEMS_MAX, Value};
 use crate::source::{Place, Source};
-use std::cmp::Ordering;
 
 /// Bytes held of a source that is not in memory.
 const WINDOW_BYTES: u64 = 16 << 10;
 /// Bytes of two keys compared at once.
-const COMPARED_BYTES: usize = 256;
+const COMPARED_BYTES: u64 = 64 << 10;
 
 /// The beginning of an item: its type, and its value, length or count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -222,12 +221,12 @@ impl<'a> Reader<'a> {
     fn check_order(&mut self, first: Place, second: Place) -> Result<(), CborError> {
         let both = first.bytes.min(second.bytes);
         let mut done = 0;
+        let (mut one, mut two) = (Vec::new(), Vec::new());
         while done < both {
-            let count = COMPARED_BYTES.min((both - done) as usize);
-            let (mut one, mut two) = ([0; COMPARED_BYTES], [0; COMPARED_BYTES]);
-            self.look(first.at + done, &mut one[..count])?;
-            self.look(second.at + done, &mut two[..count])?;
-            if let Some(at) = (0..count).find(|&at| one[at] != two[at]) {
+            let count = COMPARED_BYTES.min(both - done) as usize;
+            let one = self.passed(first.at + done, count, &mut one)?;
+            let two = self.passed(second.at + done, count, &mut two)?;
+            if let Some(at) = one.iter().zip(two).position(|(one, two)| one != two) {
                 if one[at] > two[at] {
                     self.deviates(first.at + done + at as u64);
                 }
@@ -236,9 +235,9 @@ impl<'a> Reader<'a> {
             done += count as u64;
         }
         // No encoded item is the beginning of another, so that these two are the same.
-        match first.bytes.cmp(&second.bytes) {
-            Ordering::Equal => self.repeats_a_key = true,
-            _ => self.deviates(second.at),
+        match first.bytes == second.bytes {
+            true => self.repeats_a_key = true,
+            false => self.deviates(second.at),
         }
         Ok(())
     }
@@ -261,16 +260,20 @@ impl<'a> Reader<'a> {
         Ok(&self.window[from..from + (to - self.at) as usize])
     }
 
-    /// Bytes that were passed already.
-    fn look(&self, at: u64, into: &mut [u8]) -> Result<(), CborError> {
-        let in_window = at
-            .checked_sub(self.window_at)
-            .and_then(|from| self.window.get(from as usize..)?.get(..into.len()));
-        match in_window {
-            Some(bytes) => into.copy_from_slice(bytes),
-            None => self.source.read_at(at, into)?,
+    /// Bytes that were passed already; what is not in memory is read into `room`.
+    fn passed<'b>(&'b self, at: u64, count: usize, room: &'b mut Vec<u8>) -> Result<&'b [u8], CborError> {
+        let within = |bytes: &'b [u8], begins: u64| {
+            bytes.get(usize::try_from(at.checked_sub(begins)?).ok()?..)?.get(..count)
+        };
+        let held = self.memory.and_then(|memory| within(memory, 0));
+        match held.or_else(|| within(&self.window, self.window_at)) {
+            Some(bytes) => Ok(bytes),
+            None => {
+                room.resize(count, 0);
+                self.source.read_at(at, room)?;
+                Ok(room)
+            }
         }
-        Ok(())
     }
 
     fn pass(&mut self, bytes: u64, item_at: u64) -> Result<(), CborError> {

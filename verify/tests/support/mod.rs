@@ -3,12 +3,14 @@
 
 #![allow(dead_code, reason = "each test file uses another part")]
 
+pub mod judged;
 pub mod log;
 pub mod story;
 mod tiny_plan;
+pub mod trust;
 
 use schemas::checksum::Dtype;
-use schemas::digest::{Checksum, PlanDigest, RunId, StateDigest, digest};
+use schemas::digest::{Checksum, MeetingRoot, PlanDigest, RunId, StateDigest, TraceRoot, digest};
 use schemas::fold::{BLOCK_WORDS, Fold, FoldKey};
 use schemas::object::Object as _;
 use schemas::plan::Plan;
@@ -58,7 +60,44 @@ impl World {
 
     /// A world whose leaves have `time` rows.
     pub fn of_time(leaves: u64, devices_max: u64, count: u64, time: u64) -> World {
-        let plan = tiny_plan::plan(leaves, devices_max, count, time);
+        World::of_plan(tiny_plan::plan(leaves, devices_max, count, time))
+    }
+
+    /// A world of all steps of a plan.
+    pub fn of_plan(plan: Plan) -> World {
+        let mut world = World::unpredicted(plan);
+        for step in 0..world.run.steps {
+            world.predict(step);
+        }
+        world
+    }
+
+    /// A long world, quickly made: what its records say is nothing's sum.
+    pub fn long(leaves: u64, devices_max: u64, count: u64) -> World {
+        let mut world = World::unpredicted(tiny_plan::plan(leaves, devices_max, count, 2));
+        for step in 0..count {
+            let name = |what: u64| digest("test/long", &[&step.to_le_bytes(), &what.to_le_bytes()]);
+            let nodes = 2 * devices_max - 1;
+            world.body.records.push(StepRecord {
+                traces: (0..leaves).map(|leaf| TraceRoot(name(leaf))).collect(),
+                losses: vec![0x4000_0000; leaves as usize],
+                outcome: Some(Outcome {
+                    nodes: (0..nodes).map(|node| Checksum(name(5000 + node))).collect(),
+                    reduced: Checksum(name(9000)),
+                    norm: 0x3f00_0000,
+                    parameters: Checksum(name(9001)),
+                    first_moment: Fold { a: step, b: 1 },
+                    second_moment: Fold { a: step, b: 2 },
+                    meeting: MeetingRoot(name(9002)),
+                }),
+                non_finite: None,
+            });
+        }
+        world
+    }
+
+    fn unpredicted(plan: Plan) -> World {
+        let (leaves, devices_max, count) = (plan.leaves, plan.devices_max, plan.update.steps() as u64);
         let plan_bytes = plan.encode();
         assert_eq!(Plan::decode(&plan_bytes).unwrap(), plan, "the tiny plan is well formed");
         let run = Run {
@@ -74,7 +113,7 @@ impl World {
             devices_max,
         };
         let id = run.id();
-        let mut world = World {
+        World {
             body: PredictionBody { run: id, first: 0, records: vec![] },
             traces: vec![],
             meetings: vec![],
@@ -82,11 +121,7 @@ impl World {
             plan,
             run,
             id,
-        };
-        for step in 0..count {
-            world.predict(step);
         }
-        world
     }
 
     fn predict(&mut self, step: u64) {
@@ -190,6 +225,14 @@ impl World {
                 records: self.steps_iter().map(|step| self.honest(devices, rank, step)).collect(),
             })
             .collect()
+    }
+
+    /// What devices report that did as predicted, with folds that are nothing's.
+    pub fn implied_bodies(&self, devices: u64) -> Vec<ReceiptBody> {
+        let terms = verify::implied::Terms { run: &self.run, id: self.id, body: &self.body, devices };
+        let count = self.body.records.len() as u64 * (2 * devices + 1);
+        let folds: Vec<Fold> = (1..=count).map(|a| Fold { a, b: 1 }).collect();
+        (0..devices).map(|rank| terms.body(rank, &folds).unwrap()).collect()
     }
 
     fn steps_iter(&self) -> std::ops::Range<u64> {

@@ -14,7 +14,7 @@ use schemas::prediction::{OpenBody, Prediction};
 use schemas::receipt::{Answer, DeviceFacts, Receipt, ReceiptBody};
 use schemas::register::{EntryLeaf, ListRoot, PredictionLeaf, Register};
 use schemas::statement::{Payload, Statement};
-use schemas::verdict::Verdict;
+use schemas::verdict::{Outcome, Verdict};
 use tlog::compact::CompactTree;
 use tlog::hash::leaf_hash;
 use tlog::note::VerifierKey;
@@ -123,8 +123,13 @@ impl Story {
     }
 
     pub fn log_opening(&mut self, world: &World) {
+        self.log_opening_of(world, open_body(world).body);
+    }
+
+    /// An opening that names this body.
+    pub fn log_opening_of(&mut self, world: &World, body: AttachmentName) {
         let prediction = self.digest(self.prediction_index);
-        let opening = Opening { run: world.id, prediction, open: open_body(world) };
+        let opening = Opening { run: world.id, prediction, open: OpenBody { salt: SALT, body } };
         self.opening_index = Some(self.sign(Payload::Opening(opening), &predictor_key()));
     }
 
@@ -319,7 +324,25 @@ impl Story {
     }
 }
 
-fn list_root(leaves: impl Iterator<Item = Vec<u8>>) -> ListRoot {
+/// A verdict that nobody reached.
+pub fn some_verdict(world: &World, story: &Story, receipts: Vec<EntryDigest>) -> Verdict {
+    Verdict {
+        run: world.id,
+        prediction: story.digest(story.prediction_index),
+        opening: story.opening_index.map(|index| story.digest(index)),
+        receipts,
+        steps: world.steps,
+        outcome: Outcome::Agree,
+        step: None,
+        findings: vec![],
+        missing: vec![],
+        simulated: true,
+        answer: None,
+        evidence: vec![],
+    }
+}
+
+pub fn list_root(leaves: impl Iterator<Item = Vec<u8>>) -> ListRoot {
     let mut tree = CompactTree::new();
     leaves.for_each(|leaf| tree.push(leaf_hash(&leaf)));
     ListRoot { count: tree.head().size.0, root: *tree.head().root.as_bytes() }

@@ -1,11 +1,11 @@
-//! Where a witness is asked: the submission prefix of a policy's witness line.
+//! Where a server is: the prefix of a log, or the submission prefix of a policy's witness line.
 
 use axum::http::Uri;
 use thiserror::Error;
 
 /// An `http` address without the last part, such as `http://witness.example/w1`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct WitnessUrl {
+pub struct HttpUrl {
     /// Host and port, as they are connected to and named in requests.
     pub authority: String,
     /// Path without a slash at its end; empty for the root.
@@ -31,9 +31,9 @@ pub enum UrlError {
     },
 }
 
-impl WitnessUrl {
+impl HttpUrl {
     /// Parses an address strictly: no user, query or fragment.
-    pub fn parse(text: &str) -> Result<WitnessUrl, UrlError> {
+    pub fn parse(text: &str) -> Result<HttpUrl, UrlError> {
         let bad = || UrlError::BadForm { found: text.to_owned() };
         let uri: Uri = text.parse().map_err(|_| bad())?;
         if uri.scheme_str() == Some("https") {
@@ -52,7 +52,7 @@ impl WitnessUrl {
         {
             return Err(bad());
         }
-        Ok(WitnessUrl {
+        Ok(HttpUrl {
             authority: format!("{host}:{port}"),
             prefix: uri.path().trim_end_matches('/').to_owned(),
         })
@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn addresses_are_read_and_everything_else_is_told() {
-        let parsed = |text: &str| WitnessUrl::parse(text).map(|url| (url.authority, url.prefix));
+        let parsed = |text: &str| HttpUrl::parse(text).map(|url| (url.authority, url.prefix));
         let expected = |authority: &str, prefix: &str| Ok((authority.to_owned(), prefix.to_owned()));
         assert_eq!(parsed("http://w.example"), expected("w.example:80", ""));
         assert_eq!(parsed("http://w.example/"), expected("w.example:80", ""));
