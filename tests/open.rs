@@ -1,9 +1,12 @@
 //! `client open` and `client status`: a sealed prediction opened without a verdict, one step shown alone, and how a run
 //! stands in between.
 
+use schemas::attachment::AttachmentName;
 use schemas::object::Object as _;
 use schemas::opened::OpenedStep;
-use schemas::prediction::PredictionBody;
+use schemas::opening::Opening;
+use schemas::prediction::{OpenBody, PredictionBody};
+use schemas::statement::{Payload, Statement};
 use serde_json::Value;
 use tests::workshop::{Ended, Log, Workshop};
 
@@ -83,7 +86,7 @@ fn a_device_that_never_answers_does_not_keep_a_prediction_from_being_opened() {
     shop.reconcile("run", &log, "--no-replay --accept-incomplete")
         .expect_code(1)
         .expect_text("receipt logged after the opening");
-    assert_eq!(kinds(&shop, &log), [&after[..], &["verdict", "register"]].concat());
+    assert_eq!(kinds(&shop, &log), [&after[..], &["receipt", "verdict", "register"]].concat());
 }
 
 #[test]
@@ -273,7 +276,8 @@ fn status_tells_how_a_run_stands_at_each_stage() {
         .expect_text("next: `client reconcile` logs the verdict over the receipts");
     shop.reconcile("run", &log, "--no-replay").expect_code(0);
     // One more device answers, after the opening.
-    shop.devices("run", 1, "late", "--keys late-keys").expect_code(0);
+    let late = "--challenge run/job/challenge.note --devices 1 --steps 0..3 --keys late-keys --out run/late";
+    shop.run("device", &format!("run --backend simulated --job run/job {late}")).expect_code(0);
     shop.run("client", &format!("submit run/late/receipt-0.cose --ledger {}", log.url)).expect_code(0);
     let last = status(&shop, &log, &run, "--json").expect_code(0);
     let last: Value = serde_json::from_str(&last.stdout).unwrap();
@@ -286,22 +290,53 @@ fn status_tells_how_a_run_stands_at_each_stage() {
     assert!(last["next"].as_str().unwrap().contains("`client verify run.tally`"), "{last}");
 }
 
+/// The opening of `run/`, by its predictor's key, over this salt and the body of the folder.
+fn write_opening(shop: &Workshop, file: &str, salt: &str) {
+    let read = |name: &str| std::fs::read(shop.path(&format!("run/prediction/{name}"))).unwrap();
+    let open = OpenBody { salt: salt.trim().parse().unwrap(), body: AttachmentName::of(&read("body.cbor")) };
+    let prediction = Statement::open(&read("prediction.cose")).unwrap().digest;
+    let opening = Payload::Opening(Opening { run: shop.run_id("run"), prediction, open });
+    let key = client::keyfile::load(&shop.path("predictor.key")).unwrap();
+    std::fs::write(shop.path(file), Statement::sign(&opening, &key).unwrap()).unwrap();
+}
+
 #[test]
-fn an_opening_whose_body_is_not_there_opens_in_name_only() {
+fn an_opening_whose_body_is_not_there_or_not_the_sealed_one_opens_in_name_only() {
     let (shop, log) = committed();
-    open(&shop, &log, "--key predictor.key --without-receipts").expect_code(0);
-    // What whoever sends the opening alone, without the body, leaves behind.
-    let bodies = shop.path("log/attachments");
-    std::fs::remove_dir_all(&bodies).unwrap();
-    std::fs::create_dir(&bodies).unwrap();
+    let salt = std::fs::read_to_string(shop.path("run/prediction/salt")).unwrap();
+    let submit = |file: &str, log: &Log| {
+        let arguments = format!("submit {file} --ledger {} --log-key log/log.pub", log.url);
+        shop.run("client", &arguments).expect_code(0);
+    };
+    // The opening alone, without the body; the right one, so that doing it again mends it.
+    write_opening(&shop, "opening.cose", &salt);
+    submit("opening.cose", &log);
     status(&shop, &log, "run/prediction", "")
         .expect_code(1)
         .expect_text("opened by entry 3: but in name only: its body ")
         .expect_text("next: the predictor runs `client open` again, which sends the body of entry 2");
-    open(&shop, &log, "--key predictor.key").expect_code(0);
+    open(&shop, &log, "--key predictor.key").expect_code(0).expect_text("was open already, by entry 3");
     status(&shop, &log, "run/prediction", "")
         .expect_code(0)
         .expect_text("opened by entry 3: its body is the one");
+    log.stop();
+
+    // Another salt, in a log that has the body: nothing mends that, since a key has one opening of a prediction.
+    std::fs::rename(shop.path("log"), shop.path("log-before")).unwrap();
+    std::fs::rename(shop.path("log.lock"), shop.path("lock-before")).unwrap();
+    let log = shop.ledger();
+    shop.predict("run", Some(&log)).expect_code(0);
+    let name = AttachmentName::of(&std::fs::read(shop.path("run/prediction/body.cbor")).unwrap());
+    write_opening(&shop, "other.cose", &"7".repeat(64));
+    submit("other.cose", &log);
+    open(&shop, &log, "--key predictor.key --without-receipts")
+        .expect_code(2)
+        .expect_text("is already opened by this key");
+    assert!(!log.get(&format!("/attachments/{}", name.sha256)).is_empty(), "the body goes first");
+    status(&shop, &log, "run/prediction", "")
+        .expect_code(1)
+        .expect_text("opened by entry 3: but in name only: salt and body have seal ")
+        .expect_text("next: nothing mends the opening of entry 2");
 }
 
 /// Anybody may predict anybody's run; whose deadline counts is for the reader to say.
@@ -310,8 +345,8 @@ fn a_strangers_overdue_prediction_counts_only_for_who_asks_about_it() {
     let (shop, log) = committed();
     let run = shop.run_id("run").to_string();
     let stranger = format!(
-        "predict --run run.toml --steps 0..3 --out strange --key stranger.key --commit --ledger {} --log-key log/log.pub \
-         --reveal-days 0",
+        "predict --run run.toml --steps 0..3 --out strange --key stranger.key --commit --ledger {} \
+         --log-key log/log.pub --reveal-days 0",
         log.url
     );
     shop.run("oracle", &stranger).expect_code(0);
@@ -326,16 +361,9 @@ fn a_strangers_overdue_prediction_counts_only_for_who_asks_about_it() {
     status(&shop, &log, &run, &asked).expect_code(0).expect_text(" left to open it, by ");
     status(&shop, &log, &run, &format!("--at {soon} --predictor-key stranger.pub")).expect_code(1);
     // Nor does a stranger's opening open it.
-    use schemas::statement::{Payload, Statement};
-    let prediction =
-        Statement::open(&std::fs::read(shop.path("run/prediction/prediction.cose")).unwrap()).unwrap().digest;
-    let open = schemas::prediction::OpenBody {
-        salt: schemas::digest::Salt([7; 32]),
-        body: schemas::attachment::AttachmentName::of(b"nothing"),
-    };
-    let opening = Payload::Opening(schemas::opening::Opening { run: shop.run_id("run"), prediction, open });
-    let key = client::keyfile::load(&shop.path("stranger.key")).unwrap();
-    std::fs::write(shop.path("opening.cose"), Statement::sign(&opening, &key).unwrap()).unwrap();
+    std::fs::rename(shop.path("predictor.key"), shop.path("kept.key")).unwrap();
+    std::fs::rename(shop.path("stranger.key"), shop.path("predictor.key")).unwrap();
+    write_opening(&shop, "opening.cose", &"7".repeat(64));
     let submit = format!("submit opening.cose --ledger {} --log-key log/log.pub", log.url);
     shop.run("client", &submit).expect_code(0);
     status(&shop, &log, &run, &asked).expect_code(0).expect_text(" left to open it, by ");
@@ -344,7 +372,6 @@ fn a_strangers_overdue_prediction_counts_only_for_who_asks_about_it() {
 
 /// By when the prediction of a folder has to be opened.
 fn deadline(shop: &Workshop, name: &str) -> u64 {
-    use schemas::statement::{Payload, Statement};
     let bytes = std::fs::read(shop.path(&format!("{name}/prediction/prediction.cose"))).unwrap();
     let Payload::Prediction(prediction) = Statement::open(&bytes).unwrap().payload else {
         panic!("a prediction")

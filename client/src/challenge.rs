@@ -55,8 +55,8 @@ fn signed_of(ledger: &Ledger, entries: &Entries, logged: Logged) -> anyhow::Resu
     smallest(ledger, entries, logged)
 }
 
-/// The smallest published checkpoint that covers the prediction, or else the one it was proven in. A reader can tell that
-/// nobody chose the smallest: no smaller tree holds the prediction.
+/// The smallest published checkpoint that covers the prediction, or else the one it was proven in. Of the smallest a
+/// reader can tell that nobody chose it: no smaller tree holds the prediction.
 pub(crate) fn smallest(ledger: &Ledger, entries: &Entries, logged: Logged) -> anyhow::Result<SignedHead> {
     match ledger.proof(&entries.prediction_bytes, logged.index, logged.index + 1) {
         Ok(smallest) => Ok(smallest.signed),

@@ -153,8 +153,8 @@ fn other_seal(entries: &Entries, error: PredictionError) -> anyhow::Error {
     let message = format!("{}: {error}", entries.folder.join("body.cbor").display());
     match error {
         PredictionError::Seal { .. } => {
-            let hint = "one of salt and body.cbor is damaged: `oracle predict` again with the same --out makes the body \
-                        anew; the salt has to come from a copy";
+            let hint = "one of salt and body.cbor is damaged: `oracle predict` again with the same --out makes the \
+                        body anew; the salt has to come from a copy";
             Hinted::new(message, hint).into()
         }
         _ => anyhow!("{message}"),

@@ -1,4 +1,5 @@
-//! `client open`: a sealed prediction, opened without a verdict; and the opening itself, as `client reconcile` makes it.
+//! `client open`: a sealed prediction, opened without a verdict; and the opening itself, as `client reconcile` makes
+//! it too.
 
 use crate::cli::OpenArgs;
 use crate::deadline;
@@ -152,8 +153,8 @@ fn stop_if_receipts_are_missing(ledger: &Ledger, entries: &Entries, prediction: 
     }
     let Some(missing) = missing(&receipts, entries.prediction.steps) else { return Ok(()) };
     let message = format!("{missing}; nothing was opened");
-    let hint = "`client reconcile` logs receipts, opens the prediction and logs a verdict. To open it all the same, give \
-                --without-receipts: this cannot be taken back, and receipts logged later are not judged";
+    let hint = "`client reconcile` logs receipts, opens the prediction and logs a verdict. To open it all the same, \
+                give --without-receipts: this cannot be taken back, and receipts logged later are not judged";
     Err(Hinted::new(message, hint).into())
 }
 

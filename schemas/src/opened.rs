@@ -1,4 +1,5 @@
-//! An `opened` step (`step-N.opened`): one record of a sealed prediction, shown without the others (docs/spec/opened.md).
+//! An `opened` step (`step-N.opened`): one record of a sealed prediction, shown without the others
+//! (docs/spec/opened.md).
 
 use crate::bundle::{ProvenEntry, limited, proven_entry};
 use crate::cbor::Value;

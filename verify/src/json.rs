@@ -4,7 +4,7 @@ use crate::answered::Answered;
 use crate::opened::{self, node_names, number};
 use crate::report::{Check, Class, Report, State};
 use crate::times::Times;
-use schemas::digest::EntryDigest;
+use schemas::digest::{Checksum, EntryDigest};
 use schemas::fold::Fold;
 use schemas::record::{NonFinite, Outcome, StepRecord};
 use schemas::verdict::{Finding, Verdict, WrongWord};
@@ -74,7 +74,7 @@ fn record(record: &StepRecord) -> Value {
 
 fn outcome(outcome: &Outcome) -> Value {
     let names = node_names(outcome.nodes.len());
-    let node = |(name, node): (&String, &schemas::digest::Checksum)| json!({ "name": name, "checksum": node.to_string() });
+    let node = |(name, node): (&String, &Checksum)| json!({ "name": name, "checksum": node.to_string() });
     let fold = |fold: Fold| json!([format!("{:016x}", fold.a), format!("{:016x}", fold.b)]);
     json!({
         "nodes": names.iter().zip(&outcome.nodes).map(node).collect::<Vec<_>>(),

@@ -1,4 +1,4 @@
-//! What a run's entries come to: each prediction sealed, open or unopened; each receipt in time or not; what comes next.
+//! What a run's entries come to: each prediction sealed, opened or unopened; each receipt in time or not; what is next.
 
 use crate::deadline;
 use crate::ledger::{Ledger, LedgerError, SignedHead};
@@ -35,8 +35,10 @@ pub(super) enum State {
 pub(super) enum Body {
     /// The server has the body, and it is the one sealed.
     Sealed,
-    /// It is not, or not there: why, in words.
-    Wrong(String),
+    /// The server does not have it: in words.
+    NotThere(String),
+    /// It is another: why, in words.
+    Other(String),
     /// The bodies before it were large.
     NotLookedAt,
 }
@@ -60,7 +62,7 @@ impl State {
     }
 
     fn is_wrong(&self) -> bool {
-        *self == State::Unopened || matches!(self.body(), Some(Body::Wrong(_)))
+        *self == State::Unopened || matches!(self.body(), Some(Body::NotThere(_) | Body::Other(_)))
     }
 }
 
@@ -196,12 +198,12 @@ fn body(
     *left = rest;
     let bytes = match ledger.attachment(open.body) {
         Err(LedgerError::Http(error)) if error.status() == Some(404) => {
-            return Ok(Body::Wrong(format!("its body {sha256} is not on this server")));
+            return Ok(Body::NotThere(format!("its body {sha256} is not on this server")));
         }
         other => other?,
     };
     let read = read_body(prediction.object.run, run, &prediction.object, open.salt, &bytes);
-    Ok(read.map_or_else(|error| Body::Wrong(error.to_string()), |_| Body::Sealed))
+    Ok(read.map_or_else(|error| Body::Other(error.to_string()), |_| Body::Sealed))
 }
 
 fn came(receipt: u64, prediction: u64, state: &State) -> Came {
@@ -217,7 +219,7 @@ fn came(receipt: u64, prediction: u64, state: &State) -> Came {
 /// What the reader can do, of the prediction that most needs it.
 fn next(standing: &Standing) -> Option<String> {
     let by_need = |(own, state): &&(Seen<Prediction>, State)| match (state, state.body()) {
-        (_, Some(Body::Wrong(_))) => 0,
+        (_, Some(Body::NotThere(_) | Body::Other(_))) => 0,
         (State::Unopened, _) => 1,
         (State::Sealed, _) => 2,
         _ if standing
@@ -243,6 +245,9 @@ fn next(standing: &Standing) -> Option<String> {
     let wanting = missing(&in_time, own.object.steps);
     let by = schemas::time::utc(own.object.reveal_by);
     Some(match (by_need(&first), wanting) {
+        (0, _) if matches!(state.body(), Some(Body::Other(_))) => {
+            format!("nothing mends the opening of entry {entry}: a key has one opening of a prediction")
+        }
         (0, _) => format!("the predictor runs `client open` again, which sends the body of entry {entry}"),
         (1, _) => format!("the predictor opens entry {entry}, late: `client reconcile`, or `client open`"),
         (2, None) => format!("`client reconcile` opens entry {entry} and logs the verdict; by {by}"),

@@ -80,7 +80,7 @@ fn prediction(own: &Seen<Prediction>, state: &State, now_unix_s: u64) -> String 
     };
     let more = match (state, state.body()) {
         (State::Sealed | State::Unopened, _) => deadline::tell(own.object.reveal_by, now_unix_s),
-        (_, Some(Body::Wrong(why))) => format!("but in name only: {why}"),
+        (_, Some(Body::NotThere(why) | Body::Other(why))) => format!("but in name only: {why}"),
         (_, Some(Body::NotLookedAt)) => "its body was not looked at".into(),
         _ => "its body is the one sealed".into(),
     };
@@ -147,7 +147,7 @@ pub(super) fn to_json(standing: &Standing) -> Value {
             "body": body.map(|body| match body {
                 Body::Sealed => "as sealed".to_owned(),
                 Body::NotLookedAt => "not looked at".to_owned(),
-                Body::Wrong(why) => why.clone(),
+                Body::NotThere(why) | Body::Other(why) => why.clone(),
             }),
         })
     });
