@@ -84,6 +84,7 @@ const FIXTURES: [(&str, &str, Decoder); 36] = [
     ("statement/register-1", "statement", open),
     ("register/register", "register", decode::<register::Register>),
     ("bundle/agree", "bundle", decode::<bundle::Bundle>),
+    ("bundle/implied", "bundle", decode::<bundle::Bundle>),
     ("bundle/v1/agree", "bundle", decode::<bundle::Bundle>),
     ("completeness/run", "completeness", decode::<completeness::Completeness>),
     ("completeness/short", "completeness", decode::<completeness::Completeness>),

@@ -213,6 +213,9 @@ fn the_fixtures_bundle_verifies() {
         verify::policy::Policy::parse(&text("checkpoint/log.vkey"), &[&predictor], &devices, &[]).unwrap();
     let report = verify::bundle::check(&fixture("bundle/agree.cbor"), &policy);
     assert_eq!(report.class, Class::Agreeing, "{report}");
+    let implied = verify::bundle::check(&fixture("bundle/implied.cbor"), &policy);
+    assert_eq!((implied.class, &implied.verdict), (Class::Agreeing, &report.verdict), "{implied}");
+    assert!(implied.to_string().contains("1 attachment; bodies of 2 receipts follow from the prediction"));
 }
 
 /// docs/spec/opened.md: step 1 of the fixtures' prediction is the one sealed, and the number that the page works out.

@@ -13,8 +13,8 @@ use verify::report::Class;
 
 /// Longest policy that is read.
 pub const POLICY_BYTES_MAX: usize = 1 << 20;
-/// Longest bundle that is checked here. Reading one takes several times its size, of 4 GiB at most; a longer one is for
-/// `client verify`.
+/// Longest bundle that is checked here. The page has it and the module a copy, of 4 GiB at most; a longer one is for
+/// `client verify`, which reads it where it lies.
 pub const BUNDLE_BYTES_MAX: usize = 256 << 20;
 
 /// What a check came to.

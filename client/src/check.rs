@@ -21,6 +21,7 @@ pub fn run(args: &VerifyArgs) -> anyhow::Result<u8> {
         return Ok(opened(&bytes, &policy, args.json));
     }
     let report = verify::bundle::check_stored(&file, &policy).map_err(|error| file.unread(&error))?;
+    file.check_unchanged()?;
     if args.json {
         output::result(&format!("{}\n", verify::json::report(&report)));
     } else {

@@ -65,8 +65,8 @@ pub fn export(bundle: &StoredBundle, folder: &Path, log: Option<(&str, &str)>) -
     );
     if log.is_none() {
         output::note(
-            "no COSE receipts: each is a signature of its own by the log, which a bundle does not hold; with --ledger and \
-             --log-key the log is asked for them",
+            "no COSE receipts: each is a signature of its own by the log, which a bundle does not hold; with --ledger \
+             and --log-key the log is asked for them",
         );
     }
     Ok(())

@@ -9,6 +9,7 @@ use std::fs::File;
 use std::io::ErrorKind;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 /// What may be behind a file that could not be read to its end, or not twice alike.
 const STILL_WRITTEN: &str = "is it still being written or copied? wait for that, and try again";
@@ -18,6 +19,7 @@ pub struct StoredFile {
     path: PathBuf,
     file: File,
     bytes: u64,
+    written: Option<SystemTime>,
 }
 
 impl StoredFile {
@@ -25,8 +27,19 @@ impl StoredFile {
     pub fn open(path: &Path) -> anyhow::Result<StoredFile> {
         let named = || format!("cannot read {}", path.display());
         let file = open_file(path).with_context(named)?;
-        let bytes = file.metadata().with_context(named)?.len();
-        Ok(StoredFile { path: path.to_owned(), file, bytes })
+        let there = file.metadata().with_context(named)?;
+        let (bytes, written) = (there.len(), there.modified().ok());
+        Ok(StoredFile { path: path.to_owned(), file, bytes, written })
+    }
+
+    /// Whether nobody has written to it since. What was concluded from it holds for what was read; who asked wants to
+    /// know of the file.
+    pub fn check_unchanged(&self) -> anyhow::Result<()> {
+        let there = self.file.metadata().with_context(|| format!("cannot read {}", self.path.display()))?;
+        match (there.len(), there.modified().ok()) == (self.bytes, self.written) {
+            true => Ok(()),
+            false => Err(self.unread(&SourceError::Changed { what: "the file".into() })),
+        }
     }
 
     /// The bundle that the file is.

@@ -116,8 +116,8 @@ impl CoseReceipt {
         Ok(receipt)
     }
 
-    /// What the signature is over (RFC 9052, section 4.4). The payload is the root, detached: whoever checks has to come
-    /// to it.
+    /// What the signature is over (RFC 9052, section 4.4). The payload is the root, detached: whoever checks has to
+    /// come to it.
     pub fn to_be_signed(&self, root: &[u8; 32]) -> Vec<u8> {
         cbor::encode(&Value::Array(vec![
             Value::text("Signature1"),

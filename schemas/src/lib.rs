@@ -10,7 +10,8 @@
 //! | 2 plan | plan | [`plan`] |
 //! | 4 checksum | checksum, fold, trace, window | [`checksum`], [`fold`], [`trace`], [`window`] |
 //! | 5 predict | run, prediction, opening | [`run`], [`prediction`], [`opening`] |
-//! | 6 log | entry = signed statement; what a log holds of a run | [`statement`], [`attachment`], [`register`], [`cose_receipt`] |
+//! | 6 log | entry = signed statement; what a log holds of a run | [`statement`], [`attachment`], [`register`] |
+//! | 6 log | the log's word in the form of SCITT | [`cose_receipt`] |
 //! | 8 run | receipt | [`challenge`], [`receipt`] |
 //! | 9 reconcile | verdict | [`verdict`] |
 //! | 10 bundle | bundle, completeness, opened step | [`bundle`], [`completeness`], [`opened`] |

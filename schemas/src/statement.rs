@@ -201,8 +201,8 @@ impl Statement {
     }
 }
 
-/// A statement as a transparent statement (RFC 9943): with receipts in its unprotected header, for the tools of SCITT. It
-/// is another text of the same statement: the log has it without them, and so do we.
+/// A statement as a transparent statement (RFC 9943): with receipts in its unprotected header, for the tools of SCITT.
+/// It is another text of the same statement: the log has it without them, and so do we.
 pub fn transparent(statement: &[u8], receipts: &[Vec<u8>]) -> Result<Vec<u8>, StatementError> {
     let (protected, body, signature) = sign1_parts(cbor::decode(statement, STATEMENT_BYTES_MAX)?)?;
     let receipts = Value::Array(receipts.iter().map(Value::bytes).collect());

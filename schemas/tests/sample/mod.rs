@@ -4,6 +4,7 @@
 #![allow(dead_code)]
 
 pub mod diagnostic;
+pub mod implied;
 pub mod network;
 pub mod objects;
 pub mod rejected;
@@ -108,6 +109,7 @@ pub fn all(sample: &Sample) -> Vec<Encoded> {
         encoded("verdict", "diverge", &diverging(sample)),
         encoded("register", "register", &register(sample)),
         encoded("bundle", "agree", &sample.bundle),
+        encoded("bundle", "implied", &implied::implied(sample)),
         encoded("completeness", "run", &sample.completeness),
         encoded("completeness", "short", &Completeness { entries: None, ..sample.completeness.clone() }),
         encoded("opened", "step", &sample.opened),
