@@ -7,14 +7,17 @@ pub mod identity;
 pub mod records;
 
 use crate::checksum::checksum_f32;
-use crate::job::read_limited;
+use crate::job::{JobError, read_limited};
 use crate::snapshot::{self, State};
 use crate::staging::{StagingError, parent_of, sync, system, write_atomic};
 use identity::Identity;
 use records::{Entry, Records};
 use schemas::checksum::state_digest;
-use schemas::digest::RunId;
+use schemas::digest::{RunId, TraceRoot};
+use schemas::object::Object as _;
 use schemas::plan::Plan;
+use schemas::run::Steps;
+use schemas::trace::Trace;
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, BufWriter, Write as _};
@@ -76,6 +79,9 @@ pub struct Journal {
     regular: Vec<u64>,
     /// Traces that may not be on disk yet.
     unsynced: BTreeSet<PathBuf>,
+    rank: u64,
+    /// The first step of which a trace that has to be there is not.
+    lost: Option<u64>,
     /// What was found damaged at the start, for people.
     pub damage: Vec<String>,
 }
@@ -118,6 +124,8 @@ impl Journal {
             snapshots: Vec::new(),
             regular: Vec::new(),
             unsynced: BTreeSet::new(),
+            rank,
+            lost: None,
             damage: Vec::new(),
         };
         if found.unread > 0 {
@@ -134,14 +142,42 @@ impl Journal {
         &self.entries
     }
 
-    /// Whether the device's run is over, and all of it is here.
+    /// Whether the device's run is over.
     pub fn ended(&self) -> bool {
         self.ended
     }
 
-    /// Steps that work can go on from: those of whole snapshots, and 0.
+    /// Whether the device's run is over, and all of it is here.
+    pub fn complete(&self) -> bool {
+        self.ended && self.lost.is_none()
+    }
+
+    /// Steps that work can go on from: those of whole snapshots, and 0; none behind a step whose traces are lost.
     pub fn starts(&self) -> Vec<u64> {
-        [0].into_iter().chain(self.snapshots.iter().copied()).collect()
+        let before = |step: &u64| self.lost.is_none_or(|lost| *step <= lost);
+        [0].into_iter().chain(self.snapshots.iter().copied()).filter(before).collect()
+    }
+
+    /// Holds the traces that are to be handed in, those of the last `kept` of `steps`, against the roots in the records.
+    /// Those that were moved to their place have been handed in already.
+    pub fn look_for_traces(&mut self, out: &Path, kept: u64, steps: Steps) {
+        if !self.traces().exists() && traces_of(out, self.rank).exists() {
+            return;
+        }
+        let done = self.entries.len() as u64;
+        let end = if self.ended { done } else { steps.end };
+        for step in steps.first.max(end.saturating_sub(kept))..done {
+            let roots = &self.entries[step as usize].record.traces;
+            let first = self.rank * roots.len() as u64;
+            for (leaf, root) in (first..).zip(roots) {
+                let path = self.traces().join(trace_name(step, leaf));
+                if let Err(what) = check_trace(&path, *root) {
+                    self.damage.push(format!("{}: {what}", path.display()));
+                    self.lost = Some(step);
+                    return;
+                }
+            }
+        }
     }
 
     /// Forgets what is of `start` and later, and returns the state before it; none if that is the job's own.
@@ -156,7 +192,7 @@ impl Journal {
         self.records.cut(place).map_err(system(&path))?;
         self.places.truncate(start as usize + 1);
         self.entries.truncate(start as usize);
-        self.ended = false;
+        (self.ended, self.lost) = (false, None);
         self.remove_traces(start..u64::MAX)?;
         match start {
             0 => Ok(None),
@@ -351,6 +387,45 @@ impl Journal {
         }
         Ok(())
     }
+}
+
+/// A trace is whole if it has the root that the record names.
+fn check_trace(path: &Path, root: TraceRoot) -> Result<(), String> {
+    let bytes = read_limited(path, Trace::BYTES_MAX as u64).map_err(|error| match error {
+        JobError::Read { source, .. } => source.to_string(),
+        error => error.to_string(),
+    })?;
+    match Trace::decode(&bytes).map(|trace| trace.root()) {
+        Ok(found) if found == root => Ok(()),
+        Ok(found) => Err(format!("expected the trace with root {root}, found {found}")),
+        Err(error) => Err(format!("expected a trace: {error}")),
+    }
+}
+
+/// Where a device's traces are handed in.
+pub fn traces_of(out: &Path, rank: u64) -> PathBuf {
+    out.join("traces").join(format!("rank-{rank}"))
+}
+
+/// Which of these devices have a work folder.
+pub fn begun(out: &Path, ranks: &[u64]) -> Vec<u64> {
+    let begun = |rank: &&u64| out.join(WORK).join(format!("rank-{rank}")).exists();
+    ranks.iter().filter(begun).copied().collect()
+}
+
+/// Takes away the work folders of devices that were refused before there was anything in them.
+pub fn clear_empty(out: &Path, ranks: impl Iterator<Item = u64>) {
+    for rank in ranks {
+        let folder = out.join(WORK).join(format!("rank-{rank}"));
+        let nothing = fs::metadata(folder.join("records")).map_or(true, |records| records.len() == 0);
+        if nothing && !folder.join("snapshots").exists() {
+            // What cannot be removed is taken for a run that has not begun.
+            let _ = fs::remove_dir_all(&folder);
+        }
+    }
+    // Only if nothing is in them.
+    let _ = fs::remove_dir(out.join(WORK));
+    let _ = fs::remove_dir(out);
 }
 
 /// Name of a trace's file.

@@ -2,6 +2,7 @@
 
 use clap::Parser as _;
 use device::backend::{self, Backend};
+use device::check::CheckError;
 use device::cli::{Cli, Command, Run};
 use device::estimate::{disk, estimate};
 use device::job::{Job, JobError, read_limited};
@@ -15,7 +16,7 @@ use device::simulated::Simulated;
 use device::staging::StagingError;
 use device::{bench, check, keyfile::KeyFileError, report};
 use schemas::challenge::CHECKPOINT_BYTES_MAX;
-use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::flag;
 use std::io::{ErrorKind, Write as _};
 use std::process::ExitCode;
@@ -35,7 +36,9 @@ enum Failure {
     #[error("backend {found:?} is not in this build, expected {expected}")]
     Backend { found: String, expected: String },
     #[error(transparent)]
-    Check(#[from] check::CheckError),
+    Check(CheckError),
+    #[error(transparent)]
+    Bench(CheckError),
     #[error("backend {name}: expected a device that runs the profile exactly, found none: {why}")]
     Refused { name: &'static str, why: String },
     #[error("{0}")]
@@ -96,7 +99,16 @@ impl Failure {
             Failure::Run(RunError::Fault(_)) => {
                 Some("`device faults` explains every fault, `device faults --job DIR` lists the operations")
             }
-            Failure::Backend { .. } | Failure::Refused { .. } => Some("`device list` shows the backends"),
+            Failure::Check(CheckError::Read { .. } | CheckError::Run(_)) => {
+                Some("run it in the project's folder, or say with --fixtures where fixtures/step is")
+            }
+            Failure::Bench(CheckError::Read { .. } | CheckError::Run(_)) => {
+                Some("run it in the project's folder, or name a run.toml with --run")
+            }
+            Failure::Backend { .. }
+            | Failure::Check(CheckError::Backend { .. })
+            | Failure::Bench(CheckError::Backend { .. })
+            | Failure::Refused { .. } => Some("`device list` shows the backends"),
             _ => None,
         }
     }
@@ -130,7 +142,7 @@ fn main() -> ExitCode {
             print(&text)
         }
         Command::Check(flags) => return check_device(&flags),
-        Command::Bench(flags) => bench::bench(&flags).map_err(Failure::from).and_then(|times| {
+        Command::Bench(flags) => bench::bench(&flags).map_err(Failure::Bench).and_then(|times| {
             print(&if flags.json { format!("{:#}\n", times.json()) } else { times.text() })
         }),
         Command::Faults(flags) => explain_faults(flags.job.as_deref(), flags.json),
@@ -146,7 +158,7 @@ fn check_device(flags: &check::Flags) -> ExitCode {
         lines.push(line.clone());
     });
     match checked {
-        Err(error) => exit(Err(error.into())),
+        Err(error) => exit(Err(Failure::Check(error))),
         Ok(equal) => {
             match flags.json {
                 true => println!("{:#}", check::json(&flags.backend, &lines, equal)),
@@ -258,13 +270,23 @@ fn run_job(flags: Run) -> Result<(), Failure> {
 /// once.
 fn listen_for_signals() -> Result<Arc<AtomicUsize>, Failure> {
     let (stop, told) = (Arc::new(AtomicUsize::new(usize::MAX)), Arc::new(AtomicBool::new(false)));
-    for signal in [SIGTERM, SIGINT] {
+    // Whoever started this under nohup wants it to outlive the terminal.
+    let hangup = (!is_ignored(SIGHUP)).then_some(SIGHUP);
+    for signal in [SIGTERM, SIGINT].into_iter().chain(hangup) {
         // In the order in which they are called: the first signal finds the flag not set yet.
         flag::register_conditional_shutdown(signal, 2, Arc::clone(&told)).map_err(Failure::Signals)?;
         flag::register(signal, Arc::clone(&told)).map_err(Failure::Signals)?;
         flag::register_usize(signal, Arc::clone(&stop), 0).map_err(Failure::Signals)?;
     }
     Ok(stop)
+}
+
+/// Whether this process was started with a signal ignored, as far as the system tells.
+fn is_ignored(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    ignored >> (signal - 1) & 1 == 1
 }
 
 /// The backend of a name, or else the first that can run the profile exactly. One that cannot is refused here, before

@@ -8,6 +8,7 @@ use crate::measure::Pace;
 use crate::progress::{Loss, Seen, time_text};
 use crate::run::{Invalid, Request, Summary};
 use schemas::checksum::Dtype;
+use schemas::counted::counted;
 use schemas::plan::Plan;
 use schemas::receipt::DeviceFacts;
 use schemas::record::NonFinite;
@@ -25,7 +26,7 @@ pub fn summary_text(
 ) -> String {
     let mut lines = vec![
         format!("run {} ({:?}, signed by {})", job.run_id, job.run.name, job.signer),
-        format!("steps {} on {} devices, {}", request.steps, request.devices, backend.name()),
+        format!("steps {} on {}, {}", request.steps, counted(request.devices, "device"), backend.name()),
     ];
     lines.extend(summary.resumed.map(|step| format!("went on from step {step}")));
     if let (Some(first), Some(last)) = (seen.first, seen.last) {
@@ -35,8 +36,8 @@ pub fn summary_text(
         ));
     }
     lines.push(format!(
-        "{} tokens in {:.1} s, {:.0} tokens/s",
-        seen.tokens,
+        "{} in {:.1} s, {:.0} tokens/s",
+        counted(seen.tokens, "token"),
         seen.spent.as_secs_f64(),
         seen.tokens_per_s()
     ));
@@ -49,7 +50,8 @@ pub fn summary_text(
         lines.push(match device.entry {
             Some(_) => {
                 let file = request.out.join(format!("receipt-{rank}.cose"));
-                format!("device {rank} {key}: {} records, {}", device.records, file.display())
+                let records = counted(device.records as u64, "record");
+                format!("device {rank} {key}: {records}, {}", file.display())
             }
             None => format!("device {rank} {key}: no receipt"),
         });
@@ -125,6 +127,11 @@ fn invalid_text(plan: &Plan, invalid: Invalid) -> String {
     }
 }
 
+/// A number of leaves.
+fn leaves(count: u64) -> String {
+    format!("{count} {}", if count == 1 { "leaf" } else { "leaves" })
+}
+
 /// What a run would need, for people.
 pub fn estimate_text(
     job: &Job,
@@ -142,7 +149,7 @@ pub fn estimate_text(
     line("run", format!("{} ({:?}, signed by {})", job.run_id, job.run.name, job.signer));
     line("job", "whole: every digest is the run statement's".into());
     line("steps", format!("{steps} of {}", job.run.steps));
-    line("devices", format!("{devices}, {} leaves each", e.leaves_per_device));
+    line("devices", format!("{devices}, {} each", leaves(e.leaves_per_device)));
     line("parameters", e.parameters.to_string());
     line("memory, each device", bytes_text(e.state_bytes + e.gradient_bytes + e.leaf_bytes));
     line("  state", bytes_text(e.state_bytes));
@@ -154,7 +161,7 @@ pub fn estimate_text(
     line("work, each step", work);
     line("work, all steps", format!("{} multiply-accumulates", grouped(e.run_fma)));
     line("links, each step", bytes_text(e.step_link_bytes));
-    line("traces, if all kept", format!("{} files, {}", e.trace_files, bytes_text(e.trace_bytes)));
+    line("traces, if all kept", format!("{}, {}", counted(e.trace_files, "file"), bytes_text(e.trace_bytes)));
     line("disk, all devices", bytes_text(disk.total_bytes()));
     line("  snapshots", bytes_text(disk.snapshot_bytes));
     line("  traces", bytes_text(disk.trace_bytes));
@@ -181,7 +188,7 @@ impl TimePlan {
                 "{} (one leaf on {}: {leaf_s:.3} s; {} in this process)",
                 time_text(time),
                 self.backend,
-                if self.devices == 1 { "one device".to_owned() } else { format!("{} devices", self.devices) },
+                counted(self.devices, "device"),
             ),
             (Pace::Longer { leaf_s }, Some((time, _))) => {
                 format!("more than {} (one leaf on {}: over {leaf_s:.0} s)", time_text(time), self.backend)

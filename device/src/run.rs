@@ -253,18 +253,43 @@ pub fn run(
     check_place(&request.out, &ranks)?;
     let keys = ranks.iter().map(|&rank| keyfile::load_or_create(&request.keys, rank));
     let keys = keys.collect::<Result<Vec<_>, _>>()?;
+    let begun = journal::begun(&request.out, &ranks);
+    let ended = finish(job, request, backend, &faults, &keys, replayed, watch);
+    if ended.is_err() {
+        let refused = ranks.into_iter().filter(|rank| !begun.contains(rank));
+        journal::clear_empty(&request.out, refused);
+    }
+    ended
+}
+
+/// Finishes the steps and hands in, in work folders that are gone on with or made.
+fn finish(
+    job: &Job,
+    request: &Request,
+    backend: &dyn Backend,
+    faults: &Faults,
+    keys: &[SecretKey],
+    replayed: Vec<Option<Files>>,
+    watch: &mut dyn FnMut(Progress),
+) -> Result<Summary, RunError> {
+    let Request { devices, steps, .. } = *request;
+    let ranks = request.ranks();
     let challenge = challenge(job.run_id, &request.checkpoint);
     let open = |(&rank, key): (&u64, &SecretKey)| {
         let identity = request.identity(job, backend, challenge, rank, key);
-        Journal::open(&request.out, rank, job.run_id, &job.plan, &identity)
+        let mut journal = Journal::open(&request.out, rank, job.run_id, &job.plan, &identity)?;
+        if let Some(kept) = request.traces.filter(|_| !faults.without_files(rank)) {
+            journal.look_for_traces(&request.out, kept, steps);
+        }
+        Ok::<_, JournalError>(journal)
     };
-    let journals = ranks.iter().zip(&keys).map(open).collect::<Result<Vec<_>, _>>()?;
+    let journals = ranks.iter().zip(keys).map(open).collect::<Result<Vec<_>, _>>()?;
     let shared = Shared {
         job,
         devices,
         steps,
         challenge,
-        faults: &faults,
+        faults,
         traces: request.traces,
         snapshot_every: request.snapshot_every,
         stop: &request.stop,
@@ -280,7 +305,7 @@ pub fn run(
     let accounts: Vec<Account> = ranks
         .iter()
         .zip(&journals)
-        .map(|(&rank, journal)| Account::of(journal, rank, steps, &faults))
+        .map(|(&rank, journal)| Account::of(journal, rank, steps, faults))
         .collect();
     let mut summary =
         Summary { devices: Vec::new(), invalid: first_invalid(&ranks, &accounts), resumed, notes };
@@ -326,7 +351,7 @@ fn publish(
             let path = out.join(format!("receipt-{rank}.body.cbor"));
             write_atomic(&path, &files.body, 0o644).map_err(system(&path))?;
         }
-        let (from, to) = (journal.traces(), out.join("traces").join(format!("rank-{rank}")));
+        let (from, to) = (journal.traces(), journal::traces_of(out, *rank));
         if from.exists() {
             fs::create_dir_all(parent_of(&to)).map_err(system(&to))?;
             fs::rename(&from, &to).map_err(system(&to))?;
@@ -375,7 +400,8 @@ fn work(
             starts = own.agree(&starts).map_err(RunError::Agree)?;
             links.push(own);
         }
-        Some(_) => {}
+        // As it is: nobody is left to compute anything with again.
+        Some(_) => starts = vec![OVER],
         None => links = link::connect(shared.devices),
     }
     let start = starts.into_iter().max().unwrap_or(0);
@@ -407,7 +433,7 @@ fn work(
 
 fn starts(journal: &Journal) -> Vec<u64> {
     let mut starts = journal.starts();
-    starts.extend(journal.ended().then_some(OVER));
+    starts.extend(journal.complete().then_some(OVER));
     starts
 }
 

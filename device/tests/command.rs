@@ -288,3 +288,31 @@ fn help_and_version_are_results() {
     }
     assert!(text(&device(&tiny, &["--version"]).stdout).starts_with("device 0."));
 }
+
+#[test]
+fn what_is_not_found_from_another_folder_has_a_hint() {
+    let tiny = Tiny::new();
+    for (command, backend, hint) in
+        [("check", "simulated", "say with --fixtures"), ("bench", "opencl", "name a run.toml with --run")]
+    {
+        let output = device(&tiny, &[command, "--backend", backend]);
+        assert_refused(&output, "No such file");
+        let said = text(&output.stderr);
+        let expected = "\ndevice: hint: run it in the project's folder, or ";
+        assert!(said.contains(&format!("{expected}{hint}")), "{said}");
+    }
+}
+
+#[test]
+fn one_device_is_told_as_one() {
+    let tiny = Tiny::new();
+    let one = ["run", "--job", "job", "--devices", "1", "--backend", "simulated"];
+    let output = device(&tiny, &[&one[..], &["--dry-run"]].concat());
+    let said = text(&output.stdout);
+    assert!(said.contains(" in this process)") && said.contains("; 1 device in"), "{said}");
+    let output = device(
+        &tiny,
+        &[&one[..], &["--challenge", "challenge.note", "--keys", "keys", "--out", "o"]].concat(),
+    );
+    assert!(text(&output.stdout).contains("steps 0..4 on 1 device, simulated"), "{output:?}");
+}

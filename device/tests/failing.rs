@@ -4,7 +4,7 @@ mod tiny;
 
 use device::backend::{Backend, BackendError, Candidate, Device, Given, Leaf, Moments, Spoil, Which};
 use device::checksum::Digested;
-use device::run::RunError;
+use device::run::{Request, RunError};
 use device::simulated::Simulated;
 use device::snapshot::State;
 use schemas::digest::Challenge;
@@ -181,6 +181,22 @@ fn a_panicking_device_is_named_and_its_run_can_be_gone_on_with() {
 fn a_device_that_does_not_start_ends_the_run() {
     let error = fail(4, 1, 0, How::NoStart).to_string();
     assert_eq!(error, "device 1 did not start: out of luck");
+}
+
+#[test]
+fn a_run_that_was_refused_before_its_first_step_was_finished_leaves_no_work_behind() {
+    let tiny = Tiny::new();
+    for (step, how, left) in [(0, How::NoStart, false), (0, How::InLeaves, false), (1, How::InLeaves, true)] {
+        let request = Request { snapshot_every: 0, ..tiny.request("out", 2, &[]) };
+        assert!(tiny.run_on(&request, &failing(1, step, how)).is_err());
+        assert_eq!(request.out.join("work").exists(), left, "step {step}");
+    }
+    // Work that had begun stays, whatever the next start is refused for.
+    let request = tiny.request("begun", 2, &[]);
+    for failing in [failing(1, 2, How::InLeaves), failing(1, 0, How::NoStart)] {
+        assert!(tiny.run_on(&request, &failing).is_err());
+        assert!(request.out.join("work/rank-0/records").metadata().unwrap().len() > 0);
+    }
 }
 
 #[test]

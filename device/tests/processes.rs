@@ -190,11 +190,11 @@ fn one_process_for_all_devices_goes_on_after_a_kill() {
 }
 
 /// Tells one of two processes to stop, in the middle of a run.
-fn stopped_and_kept(backend: &str) {
+fn stopped_and_kept(backend: &str, signal: &str) {
     let tiny = job_of(2000);
     let mut children = start(&tiny, 2, &["--snapshot-every", "0", "--backend", backend]);
     wait_for_records(&tiny, 0, 5000, &mut children[0].1);
-    let told = Command::new("kill").args(["-TERM", &children[1].1.id().to_string()]).status().unwrap();
+    let told = Command::new("kill").args([signal, &children[1].1.id().to_string()]).status().unwrap();
     assert!(told.success());
     let ended = end(children);
     let said: Vec<_> = ended.iter().map(|(_, output)| String::from_utf8_lossy(&output.stderr)).collect();
@@ -212,12 +212,26 @@ fn stopped_and_kept(backend: &str) {
 
 #[test]
 fn a_process_that_is_told_to_stop_finishes_its_step_and_says_how_to_go_on() {
-    stopped_and_kept("simulated");
+    stopped_and_kept("simulated", "-TERM");
+}
+
+#[test]
+fn a_terminal_that_goes_away_stops_a_run_in_order_unless_it_was_started_to_outlive_it() {
+    stopped_and_kept("simulated", "-HUP");
+    let tiny = job_of(60);
+    let mut nohup = Command::new("nohup");
+    let run = command(&tiny, "out", 1, None, &[]);
+    nohup.arg(run.get_program()).args(run.get_args()).current_dir(tiny.folder.path());
+    nohup.stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut child = nohup.stderr(Stdio::piped()).spawn().unwrap();
+    wait_for_records(&tiny, 0, 1000, &mut child);
+    assert!(Command::new("kill").args(["-HUP", &child.id().to_string()]).status().unwrap().success());
+    expect_done(vec![(0, child)]);
 }
 
 #[test]
 fn a_compiler_of_kernels_in_the_process_takes_no_signal_away() {
-    stopped_and_kept("opencl");
+    stopped_and_kept("opencl", "-TERM");
 }
 
 #[test]

@@ -332,3 +332,86 @@ fn change(path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
     change(&mut bytes);
     std::fs::write(path, bytes).unwrap();
 }
+
+/// What is done to a trace's file.
+type Damage = fn(&Path);
+
+const DAMAGES: [(&str, Damage); 4] = [
+    ("No such file", |path| std::fs::remove_file(path).unwrap()),
+    ("expected a trace: ", |path| std::fs::write(path, b"").unwrap()),
+    ("expected the trace with root ", |path| {
+        let mut bytes = std::fs::read(path).unwrap();
+        *bytes.last_mut().unwrap() ^= 1;
+        std::fs::write(path, bytes).unwrap();
+    }),
+    ("expected the trace with root ", |path| {
+        let other = path.to_str().unwrap().replace("-leaf-0003", "-leaf-0002");
+        std::fs::copy(other, path).unwrap();
+    }),
+];
+
+#[test]
+fn a_trace_that_was_lost_or_damaged_is_computed_again_from_a_snapshot_before_it() {
+    let tiny = Tiny::of_steps(STEPS);
+    let whole = tiny.run_request(&request(&tiny, "whole", 2)).unwrap();
+    // With a snapshot before steps 2, 4, 6 and 7, of which the last regular two are kept.
+    for (number, ((said, damage), (step, start))) in
+        DAMAGES.iter().flat_map(|damage| [(6, 6), (5, 4), (3, 0)].map(|at| (damage, at))).enumerate()
+    {
+        let request = request(&tiny, &format!("out-{number}"), 2);
+        interrupt(&tiny, &request, 7);
+        let path = work(&request, 1).join(format!("traces/step-{step:06}-leaf-0003.cbor"));
+        damage(&path);
+        let resumed = tiny.run_request(&request).unwrap();
+        assert_eq!(resumed.summary.resumed, Some(start), "{said}, step {step}");
+        let [note] = &resumed.summary.notes[..] else { panic!("{:?}", resumed.summary.notes) };
+        assert!(note.starts_with(&format!("{}: {said}", path.display())), "{note}");
+        assert_eq!(judged(&resumed), judged(&whole), "{said}, step {step}");
+    }
+}
+
+#[test]
+fn only_traces_that_are_handed_in_are_looked_for() {
+    let tiny = Tiny::of_steps(STEPS);
+    for (kept, faults, step) in [(Some(3), "", 4), (None, "", 6), (Some(u64::MAX), "silent:device=1", 6)] {
+        let faults: Vec<&str> = [faults].into_iter().filter(|fault| !fault.is_empty()).collect();
+        let request = Request { traces: kept, snapshot_every: 2, ..tiny.request("out", 2, &faults) };
+        interrupt(&tiny, &request, 7);
+        let path = work(&request, 1).join(format!("traces/step-{step:06}-leaf-0003.cbor"));
+        // Of the last three of eight steps, the fifth of the first seven is not one.
+        let _ = std::fs::remove_file(path);
+        let resumed = tiny.run_request(&request).unwrap();
+        assert_eq!((resumed.summary.resumed, resumed.summary.notes.len()), (Some(7), 0), "{kept:?}");
+        std::fs::remove_dir_all(&request.out).unwrap();
+    }
+}
+
+#[test]
+fn traces_of_a_finished_run_are_looked_for_until_they_are_handed_in() {
+    let tiny = Tiny::of_steps(STEPS);
+    let whole = tiny.run_request(&request(&tiny, "whole", 2)).unwrap();
+    // Something in the way of the traces' place, and then of a receipt's: all steps are finished.
+    for (blocked, lost, start) in
+        [("traces", true, 6), ("traces", false, STEPS), ("receipt-0.cose", false, STEPS)]
+    {
+        let request = request(&tiny, "out", 2);
+        let place = request.out.join(blocked);
+        if blocked == "traces" {
+            std::fs::create_dir_all(&request.out).unwrap();
+            std::fs::write(&place, b"").unwrap();
+        } else {
+            interrupt(&tiny, &request, 1);
+            std::fs::create_dir(&place).unwrap();
+        }
+        assert!(matches!(tiny.run_request(&request), Err(RunError::Staging(_))));
+        if blocked == "traces" { std::fs::remove_file(&place) } else { std::fs::remove_dir(&place) }.unwrap();
+        if lost {
+            std::fs::remove_file(work(&request, 0).join("traces/step-000007-leaf-0001.cbor")).unwrap();
+        }
+        let resumed = tiny.run_request(&request).unwrap();
+        assert_eq!(resumed.summary.resumed, Some(start), "{blocked}");
+        assert_eq!(resumed.summary.notes.len(), usize::from(lost));
+        assert_eq!(judged(&resumed), judged(&whole));
+        std::fs::remove_dir_all(&request.out).unwrap();
+    }
+}

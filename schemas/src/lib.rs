@@ -23,6 +23,7 @@ pub mod layout;
 pub mod object;
 pub mod source;
 pub mod time;
+pub mod counted;
 
 pub mod profile;
 pub mod config;

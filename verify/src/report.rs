@@ -201,5 +201,5 @@ pub(crate) fn write_checks(
 
 /// A number of things, in words.
 pub(crate) fn counted(count: usize, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+    schemas::counted::counted(count as u64, what)
 }
