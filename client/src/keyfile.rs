@@ -138,7 +138,7 @@ pub fn write_public(path: &Path, key: &SecretKey) -> Result<(), KeyFileError> {
         // Two commands that use one key may make it again at the same time.
         Err(error)
             if error.source.kind() == io::ErrorKind::AlreadyExists
-                && fs::read(&path).is_ok_and(|found| found == text.as_bytes()) =>
+                && read_text(&path).is_ok_and(|(found, _)| found == text) =>
         {
             Ok(())
         }

@@ -106,7 +106,10 @@ fn describe_entry(entry: &ProvenEntry, text: &mut String) {
 
 /// A bundle as JSON.
 pub fn to_json(bundle: &StoredBundle) -> Value {
-    let attachment = |StoredAttachment { name, .. }: &StoredAttachment| json!({ "sha256": name.sha256.to_string(), "bytes": name.bytes });
+    let attachment = |attachment: &StoredAttachment| {
+        let name = attachment.name;
+        json!({ "sha256": name.sha256.to_string(), "bytes": name.bytes })
+    };
     json!({
         // Said in the JSON too: whoever reads it has not seen the first line of the text.
         "verified": Value::Null,

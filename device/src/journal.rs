@@ -7,7 +7,7 @@ pub mod identity;
 pub mod records;
 
 use crate::checksum::checksum_f32;
-use crate::job::{JobError, read_limited};
+use crate::job::{JobError, open_file, read_limited};
 use crate::snapshot::{self, State};
 use crate::staging::{StagingError, parent_of, sync, system, write_atomic};
 use identity::Identity;
@@ -341,7 +341,7 @@ impl Journal {
             ));
         }
         let path = self.snapshot_path(step);
-        let noted = fs::read_to_string(path.with_extension("digest"));
+        let noted = open_file(&path.with_extension("digest")).and_then(io::read_to_string);
         let noted = noted.map_err(|error| format!("expected its digest beside it: {error}"))?;
         let bytes = read_limited(&path, snapshot::bytes_max(plan)).map_err(|error| error.to_string())?;
         let state = snapshot::read(&bytes, plan, step).map_err(|error| error.to_string())?;

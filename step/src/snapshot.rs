@@ -205,7 +205,8 @@ pub fn kept(folder: &Path, layout: &[Parameter], run: RunId, step: u64) -> Resul
     // The folder is the program's own, where files are replaced and never shortened: so the file can be mapped.
     let state = read_whole(&path, layout, Source::Mapped);
     let state = state.map_err(|source| SnapshotError { path: path.clone(), source })?;
-    let noted = std::fs::read_to_string(path.with_extension("digest")).unwrap_or_default();
+    let noted =
+        open_file(&path.with_extension("digest")).and_then(std::io::read_to_string).unwrap_or_default();
     let found = note(&state, run);
     match noted.trim_end() == found && state.step == step {
         true => Ok(state),
