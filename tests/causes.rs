@@ -1,11 +1,25 @@
 //! Why a device departed, told from its bits: an honest device in a wrong configuration and a faulty one, end to end.
 
+use schemas::key::SecretKey;
+use schemas::object::Object as _;
+use schemas::plan::{Plan, Tap};
+use schemas::statement::{Payload, Statement};
+use schemas::trace::Trace;
 use tests::workshop::{Ended, Log, Workshop};
 
 /// `run/` predicted and committed.
 fn predicted(more: &str) -> (Workshop, Log) {
+    predicted_of_width(24, more)
+}
+
+/// The same of a model with so many channels.
+fn predicted_of_width(channels: u64, more: &str) -> (Workshop, Log) {
     let shop = Workshop::open();
     shop.write_run("run", 1);
+    let text = std::fs::read_to_string(shop.path("run.toml"))
+        .unwrap()
+        .replace("n_embd = 24", &format!("n_embd = {channels}"));
+    std::fs::write(shop.path("run.toml"), text).unwrap();
     let log = shop.ledger();
     let commit = format!("--commit --ledger {} --log-key log/log.pub {more}", log.url);
     let predict = format!("predict --run run.toml --steps 0..3 --out run --key predictor.key {commit}");
@@ -78,6 +92,36 @@ fn a_stuck_bit_is_named_as_a_fault() {
         "more than one word differs; computed again, no known configuration gives these bits",
     ];
     diverges(&shop, &log, &format!("--traces --fault {fault}"), &texts);
+    let pinpoint =
+        "pinpoint run/receipts/traces/rank-1/step-000001-leaf-0003.cbor --prediction run/prediction";
+    let ended = shop.run("client", &format!("{pinpoint} --replay run.toml")).expect_code(1);
+    ended.expect_text("more than one word differs; computed again, no known configuration gives these bits");
+    damaged_trace_of_the_prediction(&shop);
+}
+
+/// A byte of a trace that the prediction's folder keeps is flipped: it is not taken for the predicted one.
+fn damaged_trace_of_the_prediction(shop: &Workshop) {
+    let right = "run/receipts/traces/rank-0/step-000001-leaf-0001.cbor";
+    let pinpoint = format!("pinpoint {right} --prediction run/prediction");
+    shop.run("client", &pinpoint).expect_code(0);
+    let trace = std::fs::read(shop.path(right)).unwrap();
+    let mut flipped = 0;
+    for file in std::fs::read_dir(shop.path("run/prediction/steps")).unwrap() {
+        let path = file.unwrap().path();
+        let mut bytes = std::fs::read(&path).unwrap();
+        if let Some(at) = bytes.windows(trace.len()).position(|window| window == trace) {
+            // The last fold's last byte.
+            let folds = Trace::decode(&trace).unwrap().folds;
+            let last: Vec<u8> = folds.last().unwrap().to_bytes().to_vec();
+            let within = trace.windows(16).position(|window| window == last).unwrap();
+            bytes[at + within] ^= 1;
+            std::fs::write(&path, bytes).unwrap();
+            flipped += 1;
+        }
+    }
+    assert_eq!(flipped, 1, "one file keeps the predicted trace");
+    shop.run("client", &pinpoint).expect_code(2).expect_text("keeps no trace of step 1, leaf 1");
+    shop.run("client", &format!("{pinpoint} --replay run.toml")).expect_code(0);
 }
 
 #[test]
@@ -105,12 +149,25 @@ fn one_flipped_bit_is_a_fault_with_both_values_their_bits_and_their_distance() {
     let value: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
     assert_eq!(value["word"]["flipped_bits"], serde_json::json!([3]), "{value}");
     assert_eq!((&value["word"]["units_apart"], &value["cause"]), (&8.into(), &"fault".into()));
+    let plan = Plan::decode(&std::fs::read(shop.path("run/job/plan.cbor")).unwrap()).unwrap();
+    let named = |tap: &Tap| plan.operations[tap.operation].name == operation;
+    let (tap, at) = plan.taps().enumerate().find(|(_, tap)| named(tap)).unwrap();
+    let tensor = plan.operand_name(at.operand);
+    assert_eq!((&value["tap"], &value["tensor"]), (&tap.into(), &tensor.clone().into()));
+    assert_eq!((&value["step"], &value["leaf"], &value["agrees"]), (&1.into(), &0.into(), &false.into()));
+    let note = value["note"].as_str().unwrap();
+    assert!(note.ends_with("; one wrong word explains it exactly"), "{note}");
+    let told = shop.run("client", &format!("{pinpoint} --replay run.toml")).expect_code(1);
+    told.expect_text("element 34")
+        .expect_text(&format!("tensor {tensor}"))
+        .expect_text("bit 3 differs, 8 units in the last place apart");
     let right = "pinpoint run/receipts/traces/rank-0/step-000001-leaf-0001.cbor --prediction run/prediction";
     let ended = shop.run("client", &format!("{right} --replay run.toml")).expect_code(0);
     ended.expect_text("step 1, leaf 1: every fold is as predicted");
     // A trace that its device did not sign, or another device's.
     let unsigned = format!("{pinpoint} --receipt run/receipts/receipt-1.cose --replay run.toml");
     shop.run("client", &unsigned).expect_code(2).expect_text("leaf 0 is not one of device 1");
+    not_the_signed_one(&shop);
     let folder = shop.path("run/receipts/traces/rank-0");
     std::fs::copy(folder.join("step-000001-leaf-0001.cbor"), folder.join("other.cbor")).unwrap();
     let receipt = "--receipt run/receipts/receipt-0.cose --replay run.toml --prediction run/prediction";
@@ -118,6 +175,37 @@ fn one_flipped_bit_is_a_fault_with_both_values_their_bits_and_their_distance() {
     shop.run("client", &format!("pinpoint run.toml {receipt}"))
         .expect_code(2)
         .expect_text("device run --traces");
+}
+
+/// Receipts and traces that do not belong together.
+fn not_the_signed_one(shop: &Workshop) {
+    let receipts = shop.path("run/receipts");
+    let write = |name: &str, bytes: &[u8]| std::fs::write(receipts.join(name), bytes).unwrap();
+    let read = |name: &str| std::fs::read(receipts.join(name)).unwrap();
+    let trace = "run/receipts/traces/rank-0/step-000001-leaf-0001.cbor";
+    let refused = |trace: &str, receipt: &str, why: &str| {
+        let all = format!("pinpoint {trace} --receipt run/receipts/{receipt} --prediction run/prediction");
+        shop.run("client", &format!("{all} --replay run.toml")).expect_code(2).expect_text(why);
+    };
+    // Of another run.
+    let statement = Statement::open(&read("receipt-0.cose")).unwrap();
+    let Payload::Receipt(mut receipt) = statement.payload else { panic!("a receipt") };
+    receipt.run.0[0] ^= 1;
+    let key = SecretKey::from_seed([9; 32]);
+    write("other.cose", &Statement::sign(&Payload::Receipt(receipt), &key).unwrap());
+    write("other.body.cbor", &read("receipt-0.body.cbor"));
+    refused(trace, "other.cose", "found one for another run, ");
+    // With another device's body.
+    write("mixed.cose", &read("receipt-0.cose"));
+    write("mixed.body.cbor", &read("receipt-1.body.cbor"));
+    refused(trace, "mixed.cose", "mixed.body.cbor: expected the body that the receipt names, ");
+    // Not the trace that was signed.
+    let path = shop.path(trace);
+    let mut changed = Trace::decode(&std::fs::read(&path).unwrap()).unwrap();
+    changed.folds[3].a ^= 1;
+    std::fs::write(path.with_file_name("changed.cbor"), changed.encode()).unwrap();
+    let why = format!("the trace has root {}, the receipt of device 0 has ", changed.root());
+    refused(&trace.replace("step-000001-leaf-0001", "changed"), "receipt-0.cose", &why);
 }
 
 #[test]
@@ -146,6 +234,18 @@ fn an_optimizer_and_a_norm_in_another_configuration_are_named() {
         "computed again in this configuration",
     ];
     diverges(&shop, &log, "--misconfigured 1:adamw:uncontracted", &texts);
+
+    // A norm is one number of 24 bits, which most ways to add up leave as it is; of this width one step's is another.
+    let (shop, log) = predicted_of_width(48, "");
+    let texts = [
+        "device 1 (",
+        "phase update",
+        "operation norm",
+        "tensor norm",
+        "cause configuration: uncontracted",
+        "the reduced gradient is as predicted, its norm is not; computed again in this configuration",
+    ];
+    diverges(&shop, &log, "--misconfigured 1:norm:uncontracted", &texts);
 }
 
 #[test]

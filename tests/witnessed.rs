@@ -1,7 +1,32 @@
 //! The whole path by a log that a witness cosigns: what the bundle then proves of times, and what a policy can ask for.
 
+use schemas::bundle::Bundle;
+use schemas::key::SecretKey;
+use schemas::object::Object as _;
+use schemas::statement::Statement;
 use std::time::{Duration, Instant};
-use tests::workshop::Workshop;
+use tests::workshop::{Log, Workshop};
+
+/// Two strangers predict the same steps of a run and judge it, so that there are newer registers, with longer lists.
+fn strangers_in(shop: &Workshop, name: &str, log: &Log) {
+    let bundle = Bundle::decode(&std::fs::read(shop.path(&format!("{name}.tally"))).unwrap()).unwrap();
+    let registers = || log.page(&format!("/run/{}", shop.run_id(name))).matches("\"register\"").count();
+    for (number, seed) in [(1, 81), (2, 82)] {
+        for entry in [&bundle.entries[1], bundle.entries.last().unwrap()] {
+            let statement = Statement::open(&entry.bytes).unwrap();
+            let bytes = Statement::sign(&statement.payload, &SecretKey::from_seed([seed; 32])).unwrap();
+            std::fs::write(shop.path("stranger.cose"), bytes).unwrap();
+            let submit = format!("submit stranger.cose --ledger {} --log-key log/log.pub", log.url);
+            shop.run("client", &submit).expect_code(0);
+        }
+        // One came with the opening and one with the predictor's verdict.
+        let started = Instant::now();
+        while registers() < 2 + number {
+            assert!(started.elapsed() < Duration::from_secs(60), "the log adds no register");
+            std::thread::yield_now();
+        }
+    }
+}
 
 #[test]
 fn a_bundle_of_a_witnessed_log_proves_times_and_meets_a_policy() {
@@ -42,6 +67,7 @@ fn a_bundle_of_a_witnessed_log_proves_times_and_meets_a_policy() {
     // Again, and the log has grown meanwhile: the same bytes.
     shop.write_run("other", 2);
     shop.predict("other", Some(&log)).expect_code(0);
+    strangers_in(&shop, "small", &log);
     shop.reconcile("small", &log, "--no-replay").expect_code(0);
     assert!(
         std::fs::read(shop.path("small.tally")).unwrap() == first,

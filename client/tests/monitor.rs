@@ -327,6 +327,72 @@ fn a_prediction_that_is_not_opened_in_time_is_told() {
     assert_eq!(monitor.see(&log), (1, vec![]));
 }
 
+/// A verdict on a prediction of a run.
+fn verdict(run: schemas::digest::RunId, prediction: schemas::digest::EntryDigest) -> Payload {
+    Payload::Verdict(Box::new(schemas::verdict::Verdict {
+        run,
+        prediction,
+        opening: None,
+        receipts: vec![],
+        steps: schemas::run::Steps { first: 0, end: 3 },
+        outcome: schemas::verdict::Outcome::Incomplete,
+        step: None,
+        findings: vec![],
+        missing: vec!["any receipt".into()],
+        simulated: false,
+        answer: None,
+        evidence: vec![],
+    }))
+}
+
+#[test]
+fn an_opening_and_a_verdict_each_call_for_a_register_and_the_first_that_waits_is_named() {
+    let mut log = Log::new();
+    let id = log.add_run(0);
+    let predicted = log.append(signed(&prediction(id, 0, 3, u64::MAX >> 1), 2));
+    let mut judged = log.clone();
+    judged.append(signed(&verdict(id, predicted), 2));
+    let finding = Monitor::new().sees(&judged, "register missing");
+    assert!(finding["message"].as_str().unwrap().starts_with("entry 3 of run "), "{finding}");
+    // An opening and a verdict wait for the same one.
+    log.append(signed(&opening(id, predicted, 1), 2));
+    log.append(signed(&verdict(id, predicted), 2));
+    let finding = Monitor::new().sees(&log, "register missing");
+    assert!(finding["message"].as_str().unwrap().starts_with("entry 3 of run "), "{finding}");
+    log.add_register(id);
+    assert_eq!(Monitor::new().see(&log), (0, vec![]));
+}
+
+#[test]
+fn only_a_sealed_prediction_can_be_overdue_and_is_so_at_once() {
+    let now_s = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+    let mut log = Log::new();
+    let id = log.add_run(0);
+    let Payload::Prediction(mut openly) = prediction(id, 0, 3, 1) else { unreachable!() };
+    let body = schemas::attachment::AttachmentName::of(b"body");
+    openly.open = Some(schemas::prediction::OpenBody { salt: schemas::digest::Salt([1; 32]), body });
+    log.append(signed(&Payload::Prediction(openly), 2));
+    log.append(signed(&prediction(id, 3, 6, now_s + 600), 2));
+    let monitor = Monitor::new();
+    assert_eq!(monitor.see(&log), (0, vec![]));
+    log.append(signed(&prediction(id, 6, 9, now_s - 60), 2));
+    let finding = monitor.sees(&log, "overdue");
+    assert_eq!(finding["subject"], "4");
+    assert!(finding["found_unix_s"].as_u64().unwrap() >= now_s, "{finding}");
+}
+
+#[test]
+fn a_run_that_was_not_there_is_missed_again_at_the_next_look() {
+    let monitor = Monitor::new();
+    let mut log = Log::new();
+    let id = lying::run(77).id();
+    log.append(signed(&prediction(id, 0, 1, u64::MAX >> 1), 2));
+    monitor.sees(&log, "unknown run");
+    log.append(signed(&prediction(id, 1, 2, u64::MAX >> 1), 2));
+    let finding = monitor.sees(&log, "unknown run");
+    assert_eq!(finding["subject"], "2");
+}
+
 #[test]
 fn what_does_not_hash_to_the_signed_tree_is_told_with_its_place() {
     let log = honest(600);

@@ -147,6 +147,15 @@ fn an_open_prediction_verifies_with_a_caveat() {
     assert!(text.contains(sixth), "{text}");
     assert!(!text.contains("before the opening"), "no order that there is not is claimed: {text}");
     assert!(text.contains("note: the prediction was made openly: receipts could have been copied"), "{text}");
+    let asks = support::trust::policy(&story.log, "none", "sealed yes\n");
+    let (number, why) = failed(&check(&story.bundle(&world).encode(), &asks));
+    assert_eq!(
+        (number, why.as_str()),
+        (9, "the prediction was made openly, which the policy does not accept")
+    );
+    let (sealed, bytes) = honest(&world);
+    let asks = support::trust::policy(&sealed.log, "none", "sealed yes\n");
+    assert_eq!(check(&bytes, &asks).class, Class::Agreeing);
     story.log_opening(&world);
     let (number, why) = failure(&story, &story.bundle(&world));
     assert_eq!((number, why.as_str()), (4, "the prediction is open, expected no opening among the entries"));
@@ -168,6 +177,20 @@ fn a_diverging_run_is_genuine_and_not_so() {
     assert!(decided_before_answers(&verdict));
     assert_eq!(verdict.findings[0].tensor.as_deref(), Some("wte"));
     assert_eq!(verdict.findings[0].word.unwrap().element, 4);
+}
+
+#[test]
+fn an_expected_answer_is_told_of_only_where_answers_were_looked_at() {
+    let world = small();
+    let mut bodies = world.bodies(2);
+    outcome(&mut bodies, 1, 1).norm ^= 1;
+    for (bodies, said) in [(world.bodies(2), true), (bodies, false)] {
+        let story = Story::whole(&world, &bodies, vec![], true);
+        let report = check(&story.bundle(&world).encode(), &policy(story.log.key()));
+        let found =
+            report.caveats.iter().any(|caveat| caveat.starts_with("the expected answer to the challenge"));
+        assert_eq!(found, said, "{report}");
+    }
 }
 
 #[test]

@@ -8,6 +8,7 @@ use schemas::object::Object as _;
 use support::World;
 use support::log::{Log, witness};
 use support::story::{Story, device_key, honest_answer, predictor_key};
+use verify::answered::Answered;
 use verify::bundle::check;
 use verify::policy::Policy;
 use verify::policy_file::parse;
@@ -265,4 +266,35 @@ fn a_policy_can_ask_for_answers_that_were_held_against_a_replay() {
     let report = told(true, "replayed yes\n");
     assert_eq!(report.class, Class::Agreeing, "{report}");
     assert!(report.to_string().contains("is the verdict signer's: nothing here recomputes it"), "{report}");
+}
+
+#[test]
+fn of_several_cosigned_covers_the_first_is_the_smallest() {
+    let world = small();
+    let (story, mut bundle) = bundle(&world, [2, 2], &TWO, Some(2));
+    let smallest = story.prediction_index + 1;
+    let tree_size = smallest + 3;
+    bundle.covers.push(Cover {
+        tree_size,
+        inclusion: story.log.inclusion(story.prediction_index, tree_size),
+        consistency: story.log.consistency(tree_size, story.log.size()),
+        checkpoint: Some(story.log.cosigned(tree_size, &TWO)),
+    });
+    let report = check(&bundle.encode(), &policy(&story.log, "both", "challenge first\n"));
+    assert_eq!(report.answered.unwrap().first_cosigned, Some(smallest + 2));
+}
+
+#[test]
+fn a_long_list_of_trees_is_cut_and_counted() {
+    let lines = |count: u64| {
+        let sizes = (1..=count).collect();
+        Answered { sizes, smallest: 1, first_cosigned: None, asks: false, step: Some(3) }.lines()
+    };
+    assert_eq!(lines(8).len(), 8);
+    assert!(
+        lines(8)[7].starts_with("step 3 was chosen by the tree of size 8, 7 entries later than "),
+        "{:?}",
+        lines(8)
+    );
+    assert_eq!((lines(10).len(), lines(10)[8].as_str()), (9, "and 2 more trees"));
 }

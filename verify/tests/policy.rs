@@ -363,7 +363,8 @@ fn a_policy_file_is_read_strictly_and_wrong_lines_are_told_by_number() {
     assert_eq!(without("log"), "expected at least one log key, found none");
     assert_eq!(without("predictor"), "expected at least one predictor key, found none");
     assert!(without("quorum").starts_with("policy has no quorum line"), "{}", without("quorum"));
-    assert!(!with("complete no\n").unwrap().complete());
+    let no = with("complete no\nsealed no\nreplayed no\n").unwrap();
+    assert_eq!((no.complete(), no.sealed(), no.replayed()), (false, false, false));
     let long = "d".repeat(81);
     assert!(with(&format!("{long}\n")).unwrap_err().contains(&format!(" {:?}, expected", &long[1..])));
     // As long as may be, and a byte longer: with a line of tlog-policy's, and with one of ours, which it does not see.
