@@ -43,8 +43,8 @@ struct Keys {
 }
 
 /// Checks a bundle, or an opened step, against a policy: a policy file as `client verify --policy` reads it; or, as a
-/// shorthand, an object of JSON with `log_key` and `predictor_keys`, and `device_keys` and `verdict_keys` where there are
-/// any, each key as text.
+/// shorthand, an object of JSON with `log_key` and `predictor_keys`, and `device_keys` and `verdict_keys` where there
+/// are any, each key as text.
 pub fn check(policy: &[u8], bundle: &[u8]) -> Answer {
     let policy = match read_policy(policy) {
         Ok(policy) => policy,
