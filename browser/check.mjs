@@ -1,4 +1,4 @@
-// The page's side of the module: checks a bundle in a page, in a worker or under node.
+// The page's side of the module: checks a bundle, or an opened step, in a page, in a worker or under node.
 //
 //   const module = await WebAssembly.compileStreaming(fetch("browser.wasm"));
 //   const check = await checker(module);
@@ -7,7 +7,7 @@
 // A function that checks bundles, from a compiled module.
 //
 // It takes a policy, as the text of a policy file or as JSON text (`log_key`, `predictor_keys`, and `device_keys` and
-// `verdict_keys` where there are any), and a bundle's bytes. It gives `client verify --json`'s text and exit status: 0 agreeing, 1 not so, 2 could not be checked.
+// `verdict_keys` where there are any), and a bundle's bytes, or an opened step's. It gives `client verify --json`'s text and exit status: 0 agreeing, 1 not so, 2 could not be checked.
 // A policy that is not usable, or too long a bundle, is 2 with `error` in place of a report.
 //
 // Memory that a module once had it keeps; let go of the function after a large bundle. If it throws (the memory is at an

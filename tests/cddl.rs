@@ -9,13 +9,13 @@ use schemas::object::{Object, ObjectError};
 use schemas::profile::F32_FMA;
 use schemas::trace::{Meeting, Trace};
 use schemas::{
-    bundle, completeness, config, opening, plan, prediction, receipt, register, run, statement, verdict,
-    window,
+    bundle, completeness, config, opened, opening, plan, prediction, receipt, register, run, statement,
+    verdict, window,
 };
 use std::path::{Path, PathBuf};
 
 /// Files of the grammar; the first rule of each is the object of its stem.
-const STEMS: [&str; 16] = [
+const STEMS: [&str; 17] = [
     "config",
     "profile",
     "plan",
@@ -32,6 +32,7 @@ const STEMS: [&str; 16] = [
     "checkpoint",
     "bundle",
     "completeness",
+    "opened",
 ];
 
 type Decoder = fn(&[u8]) -> Result<(), String>;
@@ -87,11 +88,12 @@ const FIXTURES: [(&str, &str, Decoder); 36] = [
     ("bundle/v1/agree", "bundle", decode::<bundle::Bundle>),
     ("completeness/run", "completeness", decode::<completeness::Completeness>),
     ("completeness/short", "completeness", decode::<completeness::Completeness>),
+    ("opened/step", "opened", decode::<opened::OpenedStep>),
 ];
 
 /// Rejected cases that a grammar cannot express: relations between fields, counts within a byte string, signatures.
 /// (The two names: `.regexp` is anchored by RFC 8610, but not in this validator.)
-const BEYOND_A_GRAMMAR: [&str; 63] = [
+const BEYOND_A_GRAMMAR: [&str; 65] = [
     "bundle/attachment_twice",
     "bundle/attachments_out_of_order",
     "bundle/covers_twice_the_same_size",
@@ -102,6 +104,8 @@ const BEYOND_A_GRAMMAR: [&str; 63] = [
     "completeness/prediction_of_no_steps",
     "completeness/prediction_twice",
     "completeness/proof_not_whole",
+    "opened/proof_not_whole",
+    "opened/seals_not_whole",
     "plan/constant_missing",
     "plan/corrections_of_other_steps",
     "plan/devices_not_a_power_of_two",
@@ -291,7 +295,7 @@ fn rejected_cases_are_outside_the_grammar_unless_listed() {
         "statement",
         "bundle",
     ];
-    for rule in rules.into_iter().chain(["window", "register", "completeness"]) {
+    for rule in rules.into_iter().chain(["window", "register", "completeness", "opened"]) {
         let (text, stem) = (grammar(rule), rule.trim_end_matches("-body"));
         let grammar = parse(&text);
         for (name, bytes) in rejected(stem, rule) {

@@ -218,6 +218,21 @@ fn the_fixtures_bundle_verifies() {
     assert!(implied.to_string().contains("1 attachment; bodies of 2 receipts follow from the prediction"));
 }
 
+/// docs/spec/opened.md: step 1 of the fixtures' prediction is the one sealed, and the number that the page works out.
+#[test]
+fn the_fixtures_opened_step_verifies() {
+    let predictor =
+        schemas::statement::Statement::open(&fixture("statement/prediction.cbor")).unwrap().signer;
+    let policy =
+        verify::policy::Policy::parse(&text("checkpoint/log.vkey"), &[&predictor.to_string()], &[], &[])
+            .unwrap();
+    let report = verify::opened::check(&fixture("opened/step.cbor"), &policy);
+    assert_eq!(report.class, Class::Agreeing, "{report}");
+    let loss = report.opened.unwrap().record.losses[0];
+    let page = include_str!("../docs/spec/opened.md");
+    assert!(page.contains(&format!("The mean loss of leaf 0 is `0x{loss:08x}`, {}.", f32::from_bits(loss))));
+}
+
 /// The source of `NAME.rs` among the threats, or among the other tests, with strings that go over several lines in one.
 fn source_of(name: &str) -> String {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR"));

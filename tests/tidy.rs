@@ -10,7 +10,7 @@ const LINES_MAX: usize = 700;
 /// Longest line of Rust, in columns.
 const COLUMNS_MAX: usize = 120;
 /// The objects: each has a page, a grammar, a source file and a folder of fixtures, all of one name.
-const STEMS: [&str; 15] = [
+const STEMS: [&str; 16] = [
     "config",
     "plan",
     "profile",
@@ -26,6 +26,7 @@ const STEMS: [&str; 15] = [
     "register",
     "bundle",
     "completeness",
+    "opened",
 ];
 /// Texts of the log that are no objects of schemas: a page and a folder of fixtures each.
 const LOG_STEMS: [&str; 3] = ["checkpoint", "ledger", "witness"];

@@ -1,4 +1,5 @@
-//! Checks a bundle in a web page: the answer of `client verify --json`, by the same code, compiled to WebAssembly.
+//! Checks a bundle, or an opened step, in a web page: the answer of `client verify --json`, by the same code, compiled
+//! to WebAssembly.
 //!
 //! The module imports nothing, so it has no network, clock or file to ask. `check.mjs` beside this folder is the page's
 //! side of it; `make wasm-check` holds its answers against this machine's own, byte for byte.
@@ -41,9 +42,9 @@ struct Keys {
     verdict_keys: Vec<String>,
 }
 
-/// Checks a bundle against a policy: a policy file as `client verify --policy` reads it; or, as a shorthand, an object
-/// of JSON with `log_key` and `predictor_keys`, and `device_keys` and `verdict_keys` where there are any, each key as
-/// text.
+/// Checks a bundle, or an opened step, against a policy: a policy file as `client verify --policy` reads it; or, as a
+/// shorthand, an object of JSON with `log_key` and `predictor_keys`, and `device_keys` and `verdict_keys` where there
+/// are any, each key as text.
 pub fn check(policy: &[u8], bundle: &[u8]) -> Answer {
     let policy = match read_policy(policy) {
         Ok(policy) => policy,
@@ -54,6 +55,10 @@ pub fn check(policy: &[u8], bundle: &[u8]) -> Answer {
         return could_not(&format!(
             "bundle: {found} bytes, expected at most {BUNDLE_BYTES_MAX} here; `client verify` reads longer ones"
         ));
+    }
+    if verify::opened::begins(bundle) {
+        let report = verify::opened::check(bundle, &policy);
+        return Answer { status: report.class as u8, json: verify::json::opened(&report).to_string() };
     }
     let report = verify::bundle::check(bundle, &policy);
     Answer { status: report.class as u8, json: verify::json::report(&report).to_string() }

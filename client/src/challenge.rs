@@ -2,6 +2,7 @@
 
 use crate::atomic::{self, WriteError};
 use crate::cli::ChallengeArgs;
+use crate::deadline;
 use crate::folder::{Entries, read_entries, read_file};
 use crate::ledger::{Ledger, LedgerError, Logged, SignedHead};
 use crate::output::{self, Hinted};
@@ -32,6 +33,11 @@ pub fn run(args: &ChallengeArgs) -> anyhow::Result<u8> {
         "challenge {}: prediction at index {index} is covered by the checkpoint of size {size}, {which}\n",
         challenge(entries.id, &signed.note),
     ));
+    if entries.prediction.open.is_none() {
+        // Whether it has been opened meanwhile is for `client status` to say.
+        let told = deadline::tell(entries.prediction.reveal_by, deadline::now_unix_s());
+        output::note(&format!("unless the prediction has been opened: {told} (this machine's clock)"));
+    }
     Ok(output::YES)
 }
 
@@ -46,7 +52,12 @@ fn signed_of(ledger: &Ledger, entries: &Entries, logged: Logged) -> anyhow::Resu
             "the log's witnesses have not cosigned in time: receipts will not prove when they were signed",
         );
     }
-    // A reader can tell that nobody chose this one: no smaller tree holds the prediction.
+    smallest(ledger, entries, logged)
+}
+
+/// The smallest published checkpoint that covers the prediction, or else the one it was proven in. Of the smallest a
+/// reader can tell that nobody chose it: no smaller tree holds the prediction.
+pub(crate) fn smallest(ledger: &Ledger, entries: &Entries, logged: Logged) -> anyhow::Result<SignedHead> {
     match ledger.proof(&entries.prediction_bytes, logged.index, logged.index + 1) {
         Ok(smallest) => Ok(smallest.signed),
         // It came into the log together with later entries: no checkpoint ends with it.

@@ -1,4 +1,4 @@
-//! `client verify`: a bundle, checked offline.
+//! `client verify`: a bundle or an opened step, checked offline.
 
 use crate::cli::VerifyArgs;
 use crate::folder::read_file;
@@ -6,6 +6,9 @@ use crate::keyfile;
 use crate::output::{self, Hinted};
 use crate::stored::StoredFile;
 use schemas::key::PublicKey;
+use schemas::object::Object as _;
+use schemas::opened::OpenedStep;
+use schemas::source::{Source as _, SourceError};
 use std::path::Path;
 use verify::policy::Policy;
 use verify::report::{Check, Report, State};
@@ -14,6 +17,9 @@ use verify::report::{Check, Report, State};
 pub fn run(args: &VerifyArgs) -> anyhow::Result<u8> {
     let policy = policy(args)?;
     let file = StoredFile::open(&args.file)?;
+    if let Some(bytes) = opened_step(&file).map_err(|error| file.unread(&error))? {
+        return Ok(opened(&bytes, &policy, args.json));
+    }
     let report = verify::bundle::check_stored(&file, &policy).map_err(|error| file.unread(&error))?;
     file.check_unchanged()?;
     if args.json {
@@ -25,6 +31,37 @@ pub fn run(args: &VerifyArgs) -> anyhow::Result<u8> {
         output::hint(hint);
     }
     Ok(report.class as u8)
+}
+
+/// The bytes of a file that begins as an opened step does: of one that is too long, as many as tell so.
+fn opened_step(file: &StoredFile) -> Result<Option<Vec<u8>>, SourceError> {
+    let longest = file.bytes().min(OpenedStep::BYTES_MAX as u64 + 1);
+    let mut head = vec![0; longest.min(8) as usize];
+    file.read_at(0, &mut head)?;
+    if !verify::opened::begins(&head) {
+        return Ok(None);
+    }
+    let mut bytes = vec![0; longest as usize];
+    file.read_at(0, &mut bytes)?;
+    Ok(Some(bytes))
+}
+
+/// The same for an opened step.
+fn opened(bytes: &[u8], policy: &Policy, json: bool) -> u8 {
+    let report = verify::opened::check(bytes, policy);
+    if json {
+        output::result(&format!("{}\n", verify::json::opened(&report)));
+    } else {
+        output::result(&output::printable(&report.to_string()));
+    }
+    match report.failure() {
+        Some(Check { number: 1, .. }) => {
+            output::hint("cut short? `client open --prediction DIR --step N` writes opened steps")
+        }
+        Some(Check { number: 4, .. }) => output::hint("another predictor's key, or another's step"),
+        _ => {}
+    }
+    report.class as u8
 }
 
 fn policy(args: &VerifyArgs) -> anyhow::Result<Policy> {

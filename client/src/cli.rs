@@ -55,6 +55,22 @@ Example:
   client reconcile --ledger http://127.0.0.1:7180 --log-key log/log.pub --prediction out/prediction \\
     --receipts receipts --key predictor.key --replay run.toml --out run.tally")]
     Reconcile(ReconcileArgs),
+    /// Open a sealed prediction without a verdict; or write one step of it as a file while the others stay sealed
+    #[command(after_help = "\
+Opening a prediction cannot be taken back, and receipts logged after it are not judged: if the log lacks a device's
+receipt, nothing is opened unless --without-receipts is given. Doing it again changes nothing. `client reconcile`
+opens too, and still compares what was logged before.
+
+With --step nothing is signed and nothing goes into the log. The file shows that step alone, proves that it was sealed
+(docs/spec/opened.md), and is checked offline by `client verify`. Whoever has it can copy the step into a receipt.
+
+Exit status: 0 done (or open already), 2 could not be opened, or not without what is missing.
+
+Example:
+  client open --prediction out/prediction --ledger http://127.0.0.1:7180 --log-key log/log.pub --key predictor.key
+  client open --prediction out/prediction --ledger http://127.0.0.1:7180 --log-key log/log.pub \\
+    --step 1 --out step-1.opened")]
+    Open(OpenArgs),
     /// Name the first wrong operation of a leaf, its wrong word and the cause, from a device's trace and a prediction
     #[command(after_help = "\
 Needs no log, and writes nothing. Without kept predicted traces --replay is needed: the leaf is computed again. With
@@ -66,12 +82,14 @@ Example:
   client pinpoint receipts/traces/rank-1/step-000003-leaf-0005.cbor --prediction out/prediction \\
     --receipt receipts/receipt-1.cose --replay run.toml")]
     Pinpoint(PinpointArgs),
-    /// Check a bundle offline
+    /// Check a bundle, or an opened step, offline
     #[command(after_help = "\
-Exit status: 0 genuine and agreeing, 1 checked and not so, 2 could not be checked.
+Exit status: 0 genuine and agreeing, 1 checked and not so, 2 could not be checked. An opened step agrees if it is the
+one sealed.
 
 Example:
   client verify run.tally --log-key log/log.pub --predictor-key predictor.pub
+  client verify step-1.opened --log-key log/log.pub --predictor-key predictor.pub
   client verify run.tally --policy policy.txt")]
     Verify(VerifyArgs),
     /// Explain a bundle's argument part by part, or write its proofs as files; nothing in it is checked
@@ -98,6 +116,19 @@ Example:
   client completeness 7f0a...c3 --ledger http://127.0.0.1:7180 --log-key log/log.pub --out run.completeness
   client completeness run.completeness --log-key log/log.pub --predictor-key predictor.pub")]
     Completeness(CompletenessArgs),
+    /// How a run stands in a log: sealed, opened or unopened past its deadline; receipts, verdicts, and what comes next
+    #[command(after_help = "\
+The argument is a run id, or a prediction's folder: then only that predictor's predictions count. Each entry is opened
+and proven to be in the log, and an opening's body is held against the seal. That none is left out rests on the log's
+list, and on its newest register where there is one. Whether a deadline has passed is by this machine's clock, or --at.
+
+Exit status: 0 nothing is overdue, 1 a prediction is unopened past its deadline, or its opening opens nothing, or a
+key predicted a step twice, 2 could not be checked.
+
+Example:
+  client status 7f0a...c3 --ledger http://127.0.0.1:7180 --log-key log/log.pub
+  client status out/prediction --ledger http://127.0.0.1:7180 --log-key log/log.pub")]
+    Status(StatusArgs),
     /// Follow a log, hash everything in it, and tell what is wrong with it
     #[command(after_help = "\
 Each finding is printed once and kept in the state's findings.jsonl. Without --state nothing is remembered, and a log
@@ -185,6 +216,35 @@ pub struct ReconcileArgs {
     pub json: bool,
 }
 
+/// Arguments of `client open`.
+#[derive(Debug, Args)]
+pub struct OpenArgs {
+    /// The prediction's folder
+    #[arg(long, value_name = "DIR")]
+    pub prediction: PathBuf,
+    /// Address of the log server
+    #[arg(long, value_name = "URL")]
+    pub ledger: String,
+    /// The log's vkey, or a file that holds it
+    #[arg(long, value_name = "VKEY|FILE")]
+    pub log_key: String,
+    /// The predictor's secret key
+    #[arg(long, value_name = "FILE", required_unless_present = "step", conflicts_with = "step")]
+    pub key: Option<PathBuf>,
+    /// Open it although the log lacks receipts, which are then never judged
+    #[arg(long, conflicts_with = "step")]
+    pub without_receipts: bool,
+    /// Show this step alone
+    #[arg(long, value_name = "N", requires = "out")]
+    pub step: Option<u64>,
+    /// Where the opened step goes
+    #[arg(long, value_name = "FILE", requires = "step")]
+    pub out: Option<PathBuf>,
+    /// Print the result as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// Arguments of `client pinpoint`.
 #[derive(Debug, Args)]
 pub struct PinpointArgs {
@@ -207,7 +267,7 @@ pub struct PinpointArgs {
 /// Arguments of `client verify`.
 #[derive(Debug, Args)]
 pub struct VerifyArgs {
-    /// A bundle
+    /// A bundle, or an opened step
     pub file: PathBuf,
     /// A file that says whom to trust and what to ask for (docs/spec/bundle.md); in place of the keys below
     #[arg(long, value_name = "FILE", conflicts_with_all = ["log_key", "predictor_key", "device_key", "verdict_key"])]
@@ -281,6 +341,29 @@ pub struct CompletenessArgs {
     #[arg(long, value_name = "KEY|FILE")]
     pub predictor_key: Vec<String>,
     /// Print the report as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `client status`.
+#[derive(Debug, Args)]
+pub struct StatusArgs {
+    /// A run id, or a prediction's folder
+    #[arg(value_name = "RUN|DIR")]
+    pub subject: String,
+    /// Address of the log server
+    #[arg(long, value_name = "URL")]
+    pub ledger: String,
+    /// The log's vkey, or a file that holds it
+    #[arg(long, value_name = "VKEY|FILE")]
+    pub log_key: String,
+    /// A public key, or a file that holds it: only its predictions count; without any, everybody's
+    #[arg(long, value_name = "KEY|FILE")]
+    pub predictor_key: Vec<String>,
+    /// The time by which deadlines are judged, in POSIX seconds, in place of this machine's clock
+    #[arg(long, value_name = "SECONDS")]
+    pub at: Option<u64>,
+    /// Print it as JSON
     #[arg(long)]
     pub json: bool,
 }

@@ -19,7 +19,7 @@ use schemas::statement::{Payload, STATEMENT_BYTES_MAX, Statement};
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
-use verify::prediction::{read_body, read_plan};
+use verify::prediction::{PredictionError, read_body, read_plan};
 
 /// Opens a regular file. Asked before it is opened: a pipe would wait for a writer, a device might never end.
 pub fn open_file(path: &Path) -> io::Result<File> {
@@ -144,8 +144,21 @@ pub fn read_secrets(entries: &Entries) -> anyhow::Result<Secrets> {
         .map_err(|_| anyhow::anyhow!("{}: expected 64 lower-case hexadecimal digits", salt_path.display()))?;
     let body_bytes = read_file(&path("body.cbor"), ATTACHMENT_BYTES_MAX)?;
     let body = read_body(entries.id, &entries.run, &entries.prediction, salt, &body_bytes)
-        .with_context(|| path("body.cbor").display().to_string())?;
+        .map_err(|error| other_seal(entries, error))?;
     Ok(Secrets { plan_bytes, plan, salt, body_bytes, body })
+}
+
+/// What is wrong with a body, and what to do if it is not the one that was sealed, or the salt is not.
+fn other_seal(entries: &Entries, error: PredictionError) -> anyhow::Error {
+    let message = format!("{}: {error}", entries.folder.join("body.cbor").display());
+    match error {
+        PredictionError::Seal { .. } => {
+            let hint = "one of salt and body.cbor is damaged: `oracle predict` again with the same --out makes the \
+                        body anew; the salt has to come from a copy";
+            Hinted::new(message, hint).into()
+        }
+        _ => anyhow!("{message}"),
+    }
 }
 
 /// Where a device's trace of a step and leaf lies, within `traces/rank-R/`.

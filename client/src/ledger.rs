@@ -379,9 +379,14 @@ impl Ledger {
 
     /// What the server lists of a run, by ascending index; nothing if it does not know the run.
     pub fn run_entries(&self, run: RunId) -> Result<Vec<RunEntry>, LedgerError> {
+        self.run_listing(run).map(|(entries, _)| entries)
+    }
+
+    /// The same, and whether the server says that it lists all.
+    pub fn run_listing(&self, run: RunId) -> Result<(Vec<RunEntry>, bool), LedgerError> {
         let path = format!("/run/{run}");
         let bytes = match self.server.fetch(&path, JSON_BYTES_MAX, TIMEOUT_MS) {
-            Err(error) if error.status() == Some(404) => return Ok(Vec::new()),
+            Err(error) if error.status() == Some(404) => return Ok((Vec::new(), true)),
             other => other?,
         };
         let answer = json(&path, &bytes)?;
@@ -396,7 +401,8 @@ impl Ledger {
             })
         };
         let entries: Option<Vec<RunEntry>> = rows.iter().map(row).collect();
-        entries.ok_or_else(|| form(&path, "entries of index, kind, signer and sha256"))
+        let entries = entries.ok_or_else(|| form(&path, "entries of index, kind, signer and sha256"))?;
+        Ok((entries, answer["complete"].as_bool().unwrap_or(false)))
     }
 }
 

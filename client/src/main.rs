@@ -4,7 +4,9 @@ use clap::Parser as _;
 use clap::error::ErrorKind;
 use client::cli::{Cli, Command};
 use client::output::{self, hint_of};
-use client::{bundle, challenge, check, completeness, monitor, pinpoint, reconcile, show, submit};
+use client::{
+    bundle, challenge, check, completeness, monitor, open, pinpoint, reconcile, show, status, submit,
+};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -20,11 +22,13 @@ fn main() -> ExitCode {
         Command::Submit(args) => submit::run(&args),
         Command::Challenge(args) => challenge::run(&args),
         Command::Reconcile(args) => reconcile::run(&args),
+        Command::Open(args) => open::run(&args),
         Command::Pinpoint(args) => pinpoint::run(&args),
         Command::Verify(args) => check::run(&args),
         Command::Bundle(args) => bundle::run(&args),
         Command::Show(args) => show::run(&args),
         Command::Completeness(args) => completeness::run(&args),
+        Command::Status(args) => status::run(&args),
         Command::Monitor(args) => monitor::run(&args),
     };
     match result {

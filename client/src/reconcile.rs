@@ -6,10 +6,11 @@ use crate::atomic;
 use crate::cause;
 use crate::check::policy_file;
 use crate::cli::ReconcileArgs;
+use crate::deadline;
 use crate::evidence::{Folders, Located, case_of, locate_or};
 use crate::folder::{Entries, Secrets, read_entries, read_secrets};
-use crate::keyfile;
 use crate::ledger::Ledger;
+use crate::open::{open, opening_of, predictors_key, sealed_note};
 use crate::output::{self, Hinted};
 use crate::receipts::{Judged, Receipts, submit_all};
 use crate::replay::{self, Replay};
@@ -17,8 +18,6 @@ use crate::submit::{connect, find_prediction};
 use anyhow::ensure;
 use schemas::attachment::AttachmentName;
 use schemas::key::SecretKey;
-use schemas::opening::Opening;
-use schemas::prediction::OpenBody;
 use schemas::receipt::Answer;
 use schemas::statement::{Payload, Statement};
 use schemas::verdict::{Cause, Finding, Outcome, Verdict};
@@ -46,15 +45,8 @@ struct Ready {
 
 /// Everything that can be refused without the log is refused first.
 fn ready(args: &ReconcileArgs) -> anyhow::Result<Ready> {
-    let key = keyfile::load(&args.key)?;
     let entries = read_entries(&args.prediction)?;
-    ensure!(
-        key.public() == entries.predictor,
-        "{}: expected the predictor's key {}, found {}",
-        args.key.display(),
-        entries.predictor,
-        key.public()
-    );
+    let key = predictors_key(&args.key, &entries)?;
     // Readers trust the predictor's key for run and prediction alike.
     ensure!(
         entries.run_signer == entries.predictor,
@@ -88,6 +80,9 @@ pub fn run(args: &ReconcileArgs) -> anyhow::Result<u8> {
         Some(bytes) => ledger.find(bytes)?.map(|logged| logged.index),
         None => None,
     };
+    if opening.is_some() && earlier.is_none() {
+        output::note(&sealed_note(&entries, deadline::now_unix_s()));
+    }
 
     let terms = Terms {
         run: &entries.run,
@@ -178,28 +173,6 @@ fn stop_if_incomplete(decision: &Decision) -> anyhow::Result<()> {
     let hint = "fix it and run again, or give --accept-incomplete to open the prediction and log the verdict \
                 `incomplete`";
     Err(Hinted::new(message, hint).into())
-}
-
-/// The statement that opens a sealed prediction; the same bytes every time, so that a second call finds the first's.
-fn opening_of(entries: &Entries, secrets: &Secrets, key: &SecretKey) -> anyhow::Result<Option<Vec<u8>>> {
-    if entries.prediction.open.is_some() {
-        return Ok(None);
-    }
-    let open = OpenBody { salt: secrets.salt, body: AttachmentName::of(&secrets.body_bytes) };
-    let opening = Opening { run: entries.id, prediction: entries.prediction_digest, open };
-    Ok(Some(Statement::sign(&Payload::Opening(opening), key)?))
-}
-
-/// Opens a sealed prediction: the body first, so that whoever sees the opening can have it.
-fn open(
-    ledger: &Ledger,
-    secrets: &Secrets,
-    opening: Option<Vec<u8>>,
-) -> anyhow::Result<Option<(Vec<u8>, u64)>> {
-    ledger.attach(&secrets.body_bytes)?;
-    let Some(bytes) = opening else { return Ok(None) };
-    let index = ledger.submit(&bytes)?.index;
-    Ok(Some((bytes, index)))
 }
 
 /// The answer to the challenge by a replay, if one is wanted and there is one challenge to answer.

@@ -158,8 +158,8 @@ impl Journal {
         [0].into_iter().chain(self.snapshots.iter().copied()).filter(before).collect()
     }
 
-    /// Holds the traces that are to be handed in, those of the last `kept` of `steps`, against the roots in the records.
-    /// Those that were moved to their place have been handed in already.
+    /// Holds the traces that are to be handed in, those of the last `kept` of `steps`, against the roots in the
+    /// records. Those that were moved to their place have been handed in already.
     pub fn look_for_traces(&mut self, out: &Path, kept: u64, steps: Steps) {
         if !self.traces().exists() && traces_of(out, self.rank).exists() {
             return;

@@ -254,8 +254,8 @@ pub struct Reindex {
     /// The folder of the log's lock, if it is not beside the log's.
     #[arg(long, value_name = "DIR")]
     pub lock: Option<PathBuf>,
-    /// First make lost or damaged tiles of hashes again from the entries; nothing is changed if these do not lead to the
-    /// signed root.
+    /// First make lost or damaged tiles of hashes again from the entries; nothing is changed if these do not lead to
+    /// the signed root.
     #[arg(long)]
     pub tiles: bool,
 }

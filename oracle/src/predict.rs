@@ -44,6 +44,8 @@ pub struct Predicted {
     pub losses: Vec<f32>,
     /// Where the run met a NaN or an infinity, in words.
     pub invalid: Option<String>,
+    /// By when it has to be opened, in POSIX seconds; an earlier call's, if there was one.
+    pub reveal_by: u64,
 }
 
 /// Computes, seals and writes a prediction. What an earlier, interrupted call left is used. What can be refused is
@@ -79,6 +81,7 @@ pub fn predict(
     let body = PredictionBody { run: setup.run.id(), first: args.steps.first, records };
     let bytes = body.encode();
     let salt = salt(&folder)?;
+    let reveal_by = earlier.as_ref().map_or(reveal_by, |earlier| earlier.reveal_by);
     let prediction_entry = match earlier {
         Some(earlier) => {
             let path = folder.prediction("prediction.cose");
@@ -108,7 +111,8 @@ pub fn predict(
             entry
         }
     };
-    Ok(Predicted { out, run: setup.run.id(), run_entry, prediction_entry, body: bytes, losses, invalid })
+    let run = setup.run.id();
+    Ok(Predicted { out, run, run_entry, prediction_entry, body: bytes, losses, invalid, reveal_by })
 }
 
 /// Refuses a run that does not fit, before anything is written. State and data are there already.
@@ -129,6 +133,7 @@ fn check_memory(plan: &Plan) -> anyhow::Result<()> {
 struct Earlier {
     entry: Vec<u8>,
     seal: Seal,
+    reveal_by: u64,
 }
 
 /// The deadline that stands in the entry, POSIX seconds.
@@ -215,7 +220,7 @@ fn check_folder(
             "put the salt back, or predict again with another --out"
         )
     );
-    Ok(Some(Earlier { entry, seal: earlier.seal }))
+    Ok(Some(Earlier { entry, seal: earlier.seal, reveal_by: earlier.reveal_by }))
 }
 
 /// Writes what the operator of the devices needs, and the same run and plan beside the prediction.
@@ -302,6 +307,7 @@ pub fn report(predicted: &Predicted, logged: Option<&Committed>, args: &PredictA
             "body_bytes": predicted.body.len(), "peak_memory_bytes": memory::peak(),
             "run_index": logged.map(|logged| logged.run_index),
             "prediction_index": logged.map(|logged| logged.prediction_index),
+            "reveal_by_unix_s": predicted.reveal_by,
         });
         return result(&format!("{object}\n"));
     }
@@ -319,6 +325,10 @@ pub fn report(predicted: &Predicted, logged: Option<&Committed>, args: &PredictA
     }
     text.push_str(&format!("sealed       {} bytes of records in {out}/prediction\n", predicted.body.len()));
     text.push_str(&format!("job          {out}/job (give this to the operator)\n"));
+    if !args.open {
+        let by = schemas::time::utc(predicted.reveal_by);
+        text.push_str(&format!("deadline     {by}: not opened by then, it counts as a failure\n"));
+    }
     if let Some(logged) = logged {
         let (run, prediction) = (logged.run_index, logged.prediction_index);
         text.push_str(&format!("committed    run as entry {run}, prediction as entry {prediction}\n"));

@@ -14,7 +14,7 @@
 //! | 6 log | the log's word in the form of SCITT | [`cose_receipt`] |
 //! | 8 run | receipt | [`challenge`], [`receipt`] |
 //! | 9 reconcile | verdict | [`verdict`] |
-//! | 10 bundle | bundle, completeness | [`bundle`], [`completeness`] |
+//! | 10 bundle | bundle, completeness, opened step | [`bundle`], [`completeness`], [`opened`] |
 
 pub mod cbor;
 pub mod digest;
@@ -46,3 +46,4 @@ pub mod receipt;
 pub mod verdict;
 pub mod bundle;
 pub mod completeness;
+pub mod opened;

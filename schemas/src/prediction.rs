@@ -141,12 +141,20 @@ impl PredictionBody {
 
     /// The seal under `salt`.
     pub fn seal(&self, salt: Salt) -> Seal {
-        let seals: Vec<u8> = (self.first..)
-            .zip(&self.records)
-            .flat_map(|(step, record)| step_seal(self.run, step, step_salt(salt, step), record).0)
-            .collect();
-        Seal(digest("seal", &[&self.run.0, &self.first.to_le_bytes(), &seals]))
+        seal_of(self.run, self.first, &self.step_seals(salt))
     }
+
+    /// What the seal is made of: the seal of each record, in order.
+    pub fn step_seals(&self, salt: Salt) -> Vec<StepSeal> {
+        let seal = |(step, record)| step_seal(self.run, step, step_salt(salt, step), record);
+        (self.first..).zip(&self.records).map(seal).collect()
+    }
+}
+
+/// The seal over the seals of all records from step `first` on.
+pub fn seal_of(run: RunId, first: u64, seals: &[StepSeal]) -> Seal {
+    let seals: Vec<u8> = seals.iter().flat_map(|seal| seal.0).collect();
+    Seal(digest("seal", &[&run.0, &first.to_le_bytes(), &seals]))
 }
 
 /// The salt of one step.

@@ -286,7 +286,7 @@ fn every_rejected_case_fails_for_its_own_reason() {
     let mut cases = BTreeMap::new();
     let objects =
         ["plan", "prediction", "receipt", "verdict", "bundle", "window", "register", "completeness"];
-    for stem in ["cbor", "statement"].into_iter().chain(objects) {
+    for stem in ["cbor", "statement", "opened"].into_iter().chain(objects) {
         let before = cases.len();
         present(&folder(), &format!("{stem}/rejected"), &mut cases);
         assert!(cases.len() > before, "no rejected cases for {stem}");

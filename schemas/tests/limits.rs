@@ -1,8 +1,9 @@
 //! The largest that is taken, and the first that is not.
 
 use schemas::config::{Config, ConfigError};
-use schemas::digest::PlanDigest;
+use schemas::digest::{PlanDigest, StepSeal};
 use schemas::object::Object as _;
+use schemas::opened::OpenedStep;
 use schemas::plan::{GroupStep, Plan, Rule};
 use schemas::window::{Chunk, WindowProof};
 
@@ -157,4 +158,15 @@ fn a_plan_has_its_limits() {
     assert!(long(1 << 20).is_ok(), "{:?}", long(1 << 20).unwrap_err());
     let found = long((1 << 20) + 1).unwrap_err().to_string();
     assert!(found.contains("1..=1048576 items of 8 bytes"), "{found}");
+}
+
+/// As many seals as there are other steps in the longest prediction.
+#[test]
+fn an_opened_step_has_its_limits() {
+    let mut opened = OpenedStep::decode(include_bytes!("../../fixtures/opened/step.cbor")).unwrap();
+    opened.seals = vec![StepSeal([7; 32]); (1 << 16) - 1];
+    assert_eq!(OpenedStep::decode(&opened.encode()).as_ref(), Ok(&opened));
+    opened.seals.push(StepSeal([7; 32]));
+    let found = OpenedStep::decode(&opened.encode()).unwrap_err().to_string();
+    assert!(found.contains("\"seals\": expected 0..=65535 items of 32 bytes"), "{found}");
 }

@@ -163,7 +163,11 @@ fn never_opening() {
     }
     let overdue = "had to be opened by 1000000000 (POSIX seconds) and is not";
     monitor(&other, &other_log.url).expect_code(1).expect_text("overdue: prediction ").expect_text(overdue);
-    let page = |log: &Log| log.page(&format!("/runs/{}", shop.run_id("run")));
+    let run = shop.run_id("run");
+    let status = format!("status {run} --ledger {} --log-key log/log.pub", other_log.url);
+    let unopened = "unopened: it had to be opened by 2001-09-09T01:46:40Z";
+    other.run("client", &status).expect_code(1).expect_text(unopened);
+    let page = |log: &Log| log.page(&format!("/runs/{run}"));
     assert!(page(&other_log).contains("unopened"), "{}", page(&other_log));
     // While there is time nobody complains, and the deadline is there for all to see.
     monitor(&shop, &log.url).expect_code(0);

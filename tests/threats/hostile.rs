@@ -182,6 +182,11 @@ fn what_is_reconciled() {
     );
     let of = |file, other, out| Place { other, out, ..place("client", &reconcile, file) };
     let tally = Some("run.tally");
+    let open = format!("open {trust} --prediction run/prediction");
+    let whole = format!("{open} --key predictor.key --without-receipts");
+    let step = format!("{open} --step 1 --out step-1.opened");
+    let shown = |file, other| Place { arguments: &step, ..of(file, other, Some("step-1.opened")) };
+    let status = format!("status run/prediction {trust}");
     expect_refused(
         &shop,
         &[
@@ -213,6 +218,16 @@ fn what_is_reconciled() {
             of("run.toml", Some("other.toml"), tally),
             Place { skip: &ANY_BYTES, ..of("corpus.txt", None, tally) },
             of("policy.txt", None, tally),
+            Place { arguments: &whole, ..of("run/prediction/salt", Some("other/prediction/salt"), None) },
+            Place {
+                arguments: &whole,
+                ..of("run/prediction/body.cbor", Some("other/prediction/body.cbor"), None)
+            },
+            Place { arguments: &whole, ..of("predictor.key", Some("keys/device-0.key"), None) },
+            shown("run/prediction/prediction.cose", Some("other/prediction/prediction.cose")),
+            shown("run/prediction/salt", Some("other/prediction/salt")),
+            shown("run/prediction/body.cbor", Some("other/prediction/body.cbor")),
+            Place { arguments: &status, ..of("run/prediction/prediction.cose", None, None) },
         ],
     );
     let listed = log.page(&format!("/run/{}", shop.run_id("run")));
@@ -239,6 +254,12 @@ fn what_is_verified_and_shown() {
     let monitor = format!("monitor --ledger {} --log-key log/log.pub --state seen --once", log.url);
     shop.run("client", &monitor).expect_code(0);
     let verify = format!("verify other.tally {trust}");
+    let verify_step = format!("verify step-1.opened {trust}");
+    let open = format!(
+        "open --prediction other/prediction --step 1 --out step-1.opened --ledger {} --log-key log/log.pub",
+        log.url
+    );
+    shop.run("client", &open).expect_code(0);
     let pinpoint = "pinpoint other/receipts/traces/rank-0/step-000000-leaf-0000.cbor --prediction other/prediction \
                     --receipt other/receipts/receipt-0.cose --replay other.toml";
     let submit = format!("submit run/job/run.cose --ledger {}", log.url);
@@ -250,6 +271,7 @@ fn what_is_verified_and_shown() {
             place("client", &verify, "predictor.pub"),
             place("client", "verify other.tally --policy policy.txt", "policy.txt"),
             place("client", "show other.tally", "other.tally"),
+            place("client", &verify_step, "step-1.opened"),
             Place {
                 out: Some("proofs"),
                 ..place("client", "bundle other.tally --export proofs", "other.tally")
@@ -338,6 +360,8 @@ fn servers() {
         format!("submit run/job/run.cose --ledger {address} --log-key log.pub"),
         format!("challenge --ledger {address} --log-key log.pub --prediction run/prediction --out new"),
         format!("completeness {} --ledger {address} --log-key log.pub --out new", shop.run_id("run")),
+        format!("open --prediction run/prediction --step 1 --ledger {address} --log-key log.pub --out new"),
+        format!("status run/prediction --ledger {address} --log-key log.pub"),
         format!("monitor --ledger {address} --log-key log.pub --once"),
     ];
     let facts =

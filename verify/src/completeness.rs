@@ -1,6 +1,6 @@
 //! Checks a completeness file from scratch, offline (docs/spec/completeness.md); steps have the numbers of that page.
 
-use crate::report::{Check, Class, State, counted, write_checks};
+use crate::report::{self, Check, Class, State, counted, write_checks};
 use schemas::completeness::Completeness;
 use schemas::digest::RunId;
 use schemas::key::PublicKey;
@@ -305,32 +305,18 @@ fn listed(texts: &[String]) -> String {
 
 impl Report {
     fn new() -> Report {
-        let check =
-            |(at, &title): (usize, &&'static str)| Check { number: at + 1, title, state: State::NotReached };
-        let checks = TITLES.iter().enumerate().map(check).collect();
+        let checks = report::unreached(&TITLES);
         Report { checks, class: Class::CouldNot, complete: None, caveats: Vec::new() }
     }
 
     /// Records how check `number` went; `None` ends the checking.
     fn record<T>(&mut self, number: usize, result: Step<T>) -> Option<T> {
-        let state = &mut self.checks[number - 1].state;
-        match result {
-            Ok((value, what)) => {
-                *state = State::Holds(what);
-                // What can be read and then fails is a "no".
-                self.class = Class::NotSo;
-                Some(value)
-            }
-            Err(error) => {
-                *state = State::Fails(error.to_string());
-                None
-            }
-        }
+        report::record(&mut self.checks, &mut self.class, number, result)
     }
 
     /// The first check that fails.
     pub fn failure(&self) -> Option<&Check> {
-        self.checks.iter().find(|check| matches!(check.state, State::Fails(_)))
+        report::failure(&self.checks)
     }
 
     /// One line for the whole: `complete: ...` or `not shown to be complete: ...`.

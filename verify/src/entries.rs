@@ -65,7 +65,7 @@ pub(crate) fn check_inclusions(bundle: &StoredBundle, head: TreeHead) -> Result<
     Ok(())
 }
 
-fn leaf(entry: &ProvenEntry) -> Leaf {
+pub(crate) fn leaf(entry: &ProvenEntry) -> Leaf {
     Leaf { index: LeafIndex(entry.index), hash: leaf_hash(&entry.bytes) }
 }
 

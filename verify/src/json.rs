@@ -1,9 +1,12 @@
-//! A report and a verdict as JSON: one text for whoever asks, the command or a page.
+//! A report, an opened step and a verdict as JSON: one text for whoever asks, the command or a page.
 
 use crate::answered::Answered;
+use crate::opened::{self, node_names, number};
 use crate::report::{Check, Class, Report, State};
 use crate::times::Times;
-use schemas::digest::EntryDigest;
+use schemas::digest::{Checksum, EntryDigest};
+use schemas::fold::Fold;
+use schemas::record::{NonFinite, Outcome, StepRecord};
 use schemas::verdict::{Finding, Verdict, WrongWord};
 use serde_json::{Value, json};
 
@@ -30,6 +33,63 @@ pub fn report(report: &Report) -> Value {
         "times": report.times.as_ref().map(times),
         "verdict": report.verdict.as_ref().map(verdict),
     })
+}
+
+/// The report of an opened step, with the record in it once every check holds.
+pub fn opened(report: &opened::Report) -> Value {
+    json!({
+        "verified": report.class == Class::Agreeing,
+        "status": report.class as u8,
+        "summary": report.summary(),
+        "checks": report.checks.iter().map(check).collect::<Vec<_>>(),
+        "caveats": report.caveats,
+        "opened": report.opened.as_ref().map(|opened| json!({
+            "run": opened.id.to_string(),
+            "name": opened.run.name,
+            "profile": opened.run.profile,
+            "prediction": opened.entry.to_string(),
+            "index": opened.index,
+            "signer": opened.signer.to_string(),
+            "steps": [opened.prediction.steps.first, opened.prediction.steps.end],
+            "reveal_by_unix_s": opened.prediction.reveal_by,
+            "prediction_by_unix_s": opened.by_s,
+            "step": opened.step,
+            "records": opened.records,
+            "record": record(&opened.record),
+        })),
+    })
+}
+
+/// A step record.
+fn record(record: &StepRecord) -> Value {
+    let leaves = record.losses.iter().zip(&record.traces);
+    let leaves: Vec<Value> =
+        leaves.map(|(loss, trace)| json!({ "loss": value(*loss), "trace": trace.to_string() })).collect();
+    let non_finite = record.non_finite.map(|at| match at {
+        NonFinite::Tap { leaf, tap } => json!({ "leaf": leaf, "tap": tap }),
+        NonFinite::Update { stage } => json!({ "stage": stage }),
+    });
+    json!({ "leaves": leaves, "outcome": record.outcome.as_ref().map(outcome), "non_finite": non_finite })
+}
+
+fn outcome(outcome: &Outcome) -> Value {
+    let names = node_names(outcome.nodes.len());
+    let node = |(name, node): (&String, &Checksum)| json!({ "name": name, "checksum": node.to_string() });
+    let fold = |fold: Fold| json!([format!("{:016x}", fold.a), format!("{:016x}", fold.b)]);
+    json!({
+        "nodes": names.iter().zip(&outcome.nodes).map(node).collect::<Vec<_>>(),
+        "reduced": outcome.reduced.to_string(),
+        "norm": value(outcome.norm),
+        "parameters": outcome.parameters.to_string(),
+        "first_moment": fold(outcome.first_moment),
+        "second_moment": fold(outcome.second_moment),
+        "meeting": outcome.meeting.to_string(),
+    })
+}
+
+/// An f32, as its bits and as the number they are.
+fn value(bits: u32) -> Value {
+    json!({ "bits": format!("{bits:#010x}"), "value": number(bits) })
 }
 
 /// Which checkpoints were answered.

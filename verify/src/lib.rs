@@ -15,6 +15,7 @@
 //! | 10 bundle | when was it? | [`times`] |
 //! | 10 bundle | which checkpoint was answered, and could another have been? | [`answered`] |
 //! | 10 bundle | is there no second prediction? | [`completeness`] |
+//! | 10 bundle | is this one step the sealed one? | [`opened`] |
 //! | 6 log | is this entry in that tree, in the form that others read? | [`cose_receipt`] |
 
 pub mod window;
@@ -40,5 +41,6 @@ mod attached;
 pub mod bundle;
 pub mod report;
 pub mod completeness;
+pub mod opened;
 pub mod cose_receipt;
 pub mod json;

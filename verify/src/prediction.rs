@@ -5,7 +5,7 @@ use schemas::object::{Object, ObjectError};
 use schemas::plan::Plan;
 use schemas::prediction::{Prediction, PredictionBody};
 use schemas::profile::F32_FMA;
-use schemas::record::NonFinite;
+use schemas::record::{NonFinite, StepRecord};
 use schemas::run::{Run, Steps};
 
 /// Why a plan is not the run's, or a body not the prediction's.
@@ -112,15 +112,21 @@ pub fn check_body(run: &Run, steps: Steps, body: &PredictionBody) -> Result<(), 
         same("the body's number of records", steps.count(), count)?;
     }
     for (step, record) in (steps.first..).zip(&body.records) {
-        same(format!("leaves in the record of step {step}"), run.leaves, record.traces.len() as u64)?;
-        if let Some(NonFinite::Tap { leaf, .. }) = record.non_finite.filter(|at| outside(*at, run.leaves)) {
-            let expected = format!("below {}", run.leaves);
-            same(format!("non-finite leaf of step {step}"), expected, leaf.to_string())?;
-        }
-        if let Some(outcome) = &record.outcome {
-            let nodes = 2 * run.devices_max - 1;
-            same(format!("tree nodes in the record of step {step}"), nodes, outcome.nodes.len() as u64)?;
-        }
+        check_record(run, step, record)?;
+    }
+    Ok(())
+}
+
+/// Checks that a record has the run's leaves and tree.
+pub fn check_record(run: &Run, step: u64, record: &StepRecord) -> Result<(), PredictionError> {
+    same(format!("leaves in the record of step {step}"), run.leaves, record.traces.len() as u64)?;
+    if let Some(NonFinite::Tap { leaf, .. }) = record.non_finite.filter(|at| outside(*at, run.leaves)) {
+        let expected = format!("below {}", run.leaves);
+        same(format!("non-finite leaf of step {step}"), expected, leaf.to_string())?;
+    }
+    if let Some(outcome) = &record.outcome {
+        let nodes = 2 * run.devices_max - 1;
+        same(format!("tree nodes in the record of step {step}"), nodes, outcome.nodes.len() as u64)?;
     }
     Ok(())
 }

@@ -75,10 +75,8 @@ pub struct Report {
 impl Report {
     /// No check reached yet. Until all hold, the class is the one that fits the first that does not.
     pub(crate) fn new() -> Report {
-        let check =
-            |(at, &title): (usize, &&'static str)| Check { number: at + 1, title, state: State::NotReached };
         Report {
-            checks: TITLES.iter().enumerate().map(check).collect(),
+            checks: unreached(&TITLES),
             class: Class::CouldNot,
             verdict: None,
             answered: None,
@@ -99,25 +97,12 @@ impl Report {
         number: usize,
         result: Result<(T, String), E>,
     ) -> Option<T> {
-        let check = &mut self.checks[number - 1];
-        assert!(check.state == State::NotReached, "report: check {number} recorded twice");
-        match result {
-            Ok((value, what)) => {
-                check.state = State::Holds(what);
-                // What can be read and then fails is a "no".
-                self.class = Class::NotSo;
-                Some(value)
-            }
-            Err(error) => {
-                check.state = State::Fails(error.to_string());
-                None
-            }
-        }
+        record(&mut self.checks, &mut self.class, number, result)
     }
 
     /// The first check that fails.
     pub fn failure(&self) -> Option<&Check> {
-        self.checks.iter().find(|check| matches!(check.state, State::Fails(_)))
+        failure(&self.checks)
     }
 
     /// One line for the whole: `verified: ...`, `genuine, but ...` if all holds and the verdict is not `agree`, or
@@ -156,6 +141,41 @@ impl std::fmt::Display for Report {
         }
         writeln!(f, "{}", self.summary())
     }
+}
+
+/// Checks of these titles, none reached.
+pub(crate) fn unreached(titles: &[&'static str]) -> Vec<Check> {
+    let check =
+        |(at, &title): (usize, &&'static str)| Check { number: at + 1, title, state: State::NotReached };
+    titles.iter().enumerate().map(check).collect()
+}
+
+/// Records how check `number` went, and what it makes of the class; `None` ends the checking.
+pub(crate) fn record<T, E: std::fmt::Display>(
+    checks: &mut [Check],
+    class: &mut Class,
+    number: usize,
+    result: Result<(T, String), E>,
+) -> Option<T> {
+    let check = &mut checks[number - 1];
+    assert!(check.state == State::NotReached, "report: check {number} recorded twice");
+    match result {
+        Ok((value, what)) => {
+            check.state = State::Holds(what);
+            // What can be read and then fails is a "no".
+            *class = Class::NotSo;
+            Some(value)
+        }
+        Err(error) => {
+            check.state = State::Fails(error.to_string());
+            None
+        }
+    }
+}
+
+/// The first check that fails.
+pub(crate) fn failure(checks: &[Check]) -> Option<&Check> {
+    checks.iter().find(|check| matches!(check.state, State::Fails(_)))
 }
 
 /// Numbered checks, and what they leave open; each on a line of its own.

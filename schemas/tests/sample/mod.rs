@@ -23,8 +23,8 @@ use schemas::record::{NonFinite, StepRecord};
 use schemas::trace::Trace;
 use schemas::verdict::{Cause, Finding, Outcome, Phase, Verdict, WrongWord};
 use schemas::{
-    bundle::Bundle, completeness::Completeness, config::Config, opening::Opening, prediction,
-    receipt::Receipt, register::Register, run::Run, statement,
+    bundle::Bundle, completeness::Completeness, config::Config, opened::OpenedStep, opening::Opening,
+    prediction, receipt::Receipt, register::Register, run::Run, statement,
 };
 
 /// An encoded object, and how it is read.
@@ -67,6 +67,7 @@ pub fn reader(stem: &str) -> fn(&[u8]) -> Result<Vec<u8>, String> {
         "register" => read::<Register>,
         "completeness" => read::<Completeness>,
         "bundle" => read::<Bundle>,
+        "opened" => read::<OpenedStep>,
         "trace" => read::<Trace>,
         "window" => read::<schemas::window::WindowProof>,
         "run" => read::<Run>,
@@ -111,6 +112,7 @@ pub fn all(sample: &Sample) -> Vec<Encoded> {
         encoded("bundle", "implied", &implied::implied(sample)),
         encoded("completeness", "run", &sample.completeness),
         encoded("completeness", "short", &Completeness { entries: None, ..sample.completeness.clone() }),
+        encoded("opened", "step", &sample.opened),
     ];
     for (name, text) in network::tomls().into_iter().skip(1) {
         let config = Config::from_toml(&text).unwrap();

@@ -13,9 +13,10 @@ use schemas::digest::{Checksum, EntryDigest, Salt};
 use schemas::fold::FoldKey;
 use schemas::key::SecretKey;
 use schemas::object::Object;
+use schemas::opened::OpenedStep;
 use schemas::opening::Opening;
 use schemas::plan::{Operand, Plan};
-use schemas::prediction::{OpenBody, Prediction, PredictionBody};
+use schemas::prediction::{OpenBody, Prediction, PredictionBody, step_salt};
 use schemas::receipt::{
     Answer, DeviceFacts, DeviceOutcome, DeviceRecord, Exchange, Receipt, ReceiptBody, Sum,
 };
@@ -47,6 +48,8 @@ pub struct Sample {
     pub statements: Vec<Vec<u8>>,
     pub bundle: Bundle,
     pub completeness: Completeness,
+    /// Step 1 alone, while the rest is sealed: in the tree of size 3.
+    pub opened: OpenedStep,
 }
 
 /// Entry 0 of the log (docs/spec/ledger.md).
@@ -127,6 +130,7 @@ pub fn sample() -> Sample {
     let inside = Completeness { entries: None, ..completeness_of(&leaves, &cosigned_late) };
     let bundle = bundle_of(&leaves, [&cosigned_early, &cosigned_late], &plan, attachments, inside);
     let completeness = completeness_of(&leaves, &late);
+    let opened = opened_of(&leaves[..3], &early, &run, &body, salt);
     let statements = leaves.split_off(1);
     Sample {
         config,
@@ -142,6 +146,33 @@ pub fn sample() -> Sample {
         statements,
         bundle,
         completeness,
+        opened,
+    }
+}
+
+/// Step 1 of the prediction that is the last entry of a log.
+fn opened_of(
+    leaves: &[Vec<u8>],
+    checkpoint: &str,
+    run: &Run,
+    body: &PredictionBody,
+    salt: Salt,
+) -> OpenedStep {
+    let index = leaves.len() - 1;
+    let mut seals = body.step_seals(salt);
+    seals.remove(1);
+    OpenedStep {
+        checkpoint: checkpoint.as_bytes().to_vec(),
+        prediction: ProvenEntry {
+            index: index as u64,
+            bytes: leaves[index].clone(),
+            proof: tree::inclusion(index, leaves),
+        },
+        run: run.clone(),
+        step: 1,
+        salt: step_salt(salt, 1),
+        record: body.records[1].clone(),
+        seals,
     }
 }
 

@@ -30,6 +30,7 @@ pub fn all(sample: &Sample) -> Vec<Case> {
     cases.extend(window_cases());
     cases.extend(register_cases(sample));
     cases.extend(completeness_cases(sample));
+    cases.extend(opened_cases(sample));
     cases
 }
 
@@ -505,5 +506,28 @@ fn completeness_cases(sample: &Sample) -> Vec<Case> {
         ("entry_not_a_list", set("entries/0", Value::Uint(1))),
     ];
     let case = |(name, bytes)| Case { stem: "completeness", reader: "completeness", name, bytes };
+    cases.into_iter().map(case).collect()
+}
+
+fn opened_cases(sample: &Sample) -> Vec<Case> {
+    let good = sample.opened.encode();
+    let set = |path: &str, value: Value| set(&good, path, value);
+    let cases = [
+        ("no_version", without(&good, "", "tallystick_opened")),
+        ("version_2", set("tallystick_opened", Value::Uint(2))),
+        ("checkpoint_too_long", set("checkpoint", Value::bytes(vec![b'x'; 16385]))),
+        ("prediction_too_long", set("prediction/bytes", Value::bytes(vec![0; 61441]))),
+        ("proof_not_whole", set("prediction/proof", Value::bytes([0; 33]))),
+        ("run_of_no_steps", set("run/steps", Value::Uint(0))),
+        ("step_beyond_any_run", set("step", Value::Uint((1 << 32) + 1))),
+        ("salt_too_short", set("salt", Value::bytes([0; 31]))),
+        ("salt_missing", without(&good, "", "salt")),
+        (
+            "record_of_two_items",
+            set("record", Value::Array(vec![Value::bytes([0; 32]), Value::bytes([0; 4])])),
+        ),
+        ("seals_not_whole", set("seals", Value::bytes([0; 33]))),
+    ];
+    let case = |(name, bytes)| Case { stem: "opened", reader: "opened", name, bytes };
     cases.into_iter().map(case).collect()
 }

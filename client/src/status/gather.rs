@@ -1,0 +1,241 @@
+//! What a log holds of a run: the entries it lists, each opened and proven, and whether its register lists others.
+
+use crate::ledger::{Ledger, LedgerError, RunEntry, SignedHead};
+use crate::output::Hinted;
+use anyhow::{Context as _, ensure};
+use schemas::digest::{EntryDigest, RunId};
+use schemas::key::PublicKey;
+use schemas::opening::Opening;
+use schemas::prediction::Prediction;
+use schemas::receipt::Receipt;
+use schemas::register::EntryLeaf;
+use schemas::run::Run;
+use schemas::statement::{Payload, Statement};
+use schemas::verdict::Verdict;
+use std::collections::BTreeSet;
+use tlog::note::Verifier as _;
+use tlog::tree::TreeHead;
+use verify::completeness::check;
+use verify::report::Class;
+
+/// Most entries that are opened; of a run with more, those by which predictions are judged come first.
+const ENTRIES_MAX: usize = 1000;
+
+/// An entry that is in the log, as it was opened.
+pub(super) struct Seen<T> {
+    pub(super) index: u64,
+    pub(super) digest: EntryDigest,
+    pub(super) signer: PublicKey,
+    pub(super) object: T,
+}
+
+/// A run's entries by kind, by ascending index.
+pub(super) struct Found {
+    pub(super) id: RunId,
+    /// The log's origin, and the tree that all are proven in.
+    pub(super) origin: String,
+    pub(super) signed: SignedHead,
+    pub(super) run: Seen<Run>,
+    pub(super) predictions: Vec<Seen<Prediction>>,
+    pub(super) openings: Vec<Seen<Opening>>,
+    pub(super) receipts: Vec<Seen<Receipt>>,
+    pub(super) verdicts: Vec<Seen<Verdict>>,
+    /// What is not shown, in words.
+    pub(super) notes: Vec<String>,
+    /// Why the newest register does not hold, if it does not.
+    pub(super) register_fails: Option<String>,
+}
+
+/// Fetches, opens and proves the entries of a run.
+pub(super) fn gather(ledger: &Ledger, run: RunId) -> anyhow::Result<Found> {
+    // Register, list, tree, in this order: each covers what the one before it has.
+    let register = register(ledger, run)?;
+    let (mut listed, complete) = ledger.run_listing(run)?;
+    let signed = ledger.checkpoint()?;
+    let mut notes = Vec::new();
+    let register_fails = match register {
+        Some(bytes) => registered(ledger, run, &bytes, (&listed, complete), signed.head, &mut notes)?,
+        None => {
+            notes.push(
+                "that the list leaves nothing out is the server's word: it gives no register of the run"
+                    .into(),
+            );
+            None
+        }
+    };
+    if !complete {
+        notes.push("the server lists only a part of the run's entries".into());
+    }
+    let all = listed.len();
+    listed.sort_by_key(|entry| (rank(&entry.kind), entry.index));
+    listed.truncate(ENTRIES_MAX);
+    if all > ENTRIES_MAX {
+        notes.push(format!("{ENTRIES_MAX} of {all} listed entries were looked at"));
+    }
+    let mut kinds = Kinds::default();
+    for row in listed.iter().filter(|row| row.kind != "register") {
+        kinds.push(ledger, run, row, &signed)?;
+    }
+    let run_entry = kinds.runs.into_iter().next().ok_or_else(|| {
+        Hinted::new(
+            format!("run {run} is not in the log at {}", ledger.address()),
+            "`oracle predict --commit --ledger URL` puts a run and its prediction there",
+        )
+    })?;
+    Ok(Found {
+        id: run,
+        origin: ledger.key().name().to_string(),
+        signed,
+        run: run_entry,
+        predictions: kinds.predictions,
+        openings: kinds.openings,
+        receipts: kinds.receipts,
+        verdicts: kinds.verdicts,
+        notes,
+        register_fails,
+    })
+}
+
+/// Nobody's flood of receipts hides an opening.
+fn rank(kind: &str) -> u8 {
+    match kind {
+        "run" => 0,
+        "prediction" | "opening" => 1,
+        "verdict" => 2,
+        "receipt" => 3,
+        _ => 4,
+    }
+}
+
+/// Entries by kind.
+#[derive(Default)]
+struct Kinds {
+    runs: Vec<Seen<Run>>,
+    predictions: Vec<Seen<Prediction>>,
+    openings: Vec<Seen<Opening>>,
+    receipts: Vec<Seen<Receipt>>,
+    verdicts: Vec<Seen<Verdict>>,
+}
+
+impl Kinds {
+    /// Opens a listed entry and proves its place.
+    fn push(
+        &mut self,
+        ledger: &Ledger,
+        run: RunId,
+        row: &RunEntry,
+        signed: &SignedHead,
+    ) -> anyhow::Result<()> {
+        let bytes = ledger.entry(row.digest)?;
+        let Statement { digest, signer, payload } =
+            Statement::open(&bytes).map_err(|error| lied(row, &error.to_string()))?;
+        let (kind, of) = (payload.stem(), payload.run());
+        ensure!(
+            kind == row.kind && signer == row.signer && of == run,
+            lied(row, &format!("it is a {kind} of run {of} by {signer}"))
+        );
+        let logged = ledger.proof(&bytes, row.index, signed.head.size.0)?;
+        ensure!(
+            logged.signed.head == signed.head,
+            Hinted::new(
+                format!("the log signed two trees of size {}", signed.head.size),
+                "keep what the server sent: it is evidence against the log's operator",
+            )
+        );
+        let index = row.index;
+        match payload {
+            Payload::Run(object) => self.runs.push(Seen { index, digest, signer, object }),
+            Payload::Prediction(object) => self.predictions.push(Seen { index, digest, signer, object }),
+            Payload::Opening(object) => self.openings.push(Seen { index, digest, signer, object }),
+            Payload::Receipt(object) => self.receipts.push(Seen { index, digest, signer, object: *object }),
+            Payload::Verdict(object) => self.verdicts.push(Seen { index, digest, signer, object: *object }),
+            Payload::Register(_) => {}
+        }
+        Ok(())
+    }
+}
+
+fn lied(row: &RunEntry, found: &str) -> anyhow::Error {
+    anyhow::anyhow!("the server lists entry {} as a {} by {}; {found}", row.index, row.kind, row.signer)
+}
+
+/// The completeness file of a run, if there is a register of it.
+fn register(ledger: &Ledger, run: RunId) -> anyhow::Result<Option<Vec<u8>>> {
+    match ledger.completeness(run, true) {
+        Err(LedgerError::Http(error)) if error.status() == Some(404) => Ok(None),
+        other => Ok(Some(other?)),
+    }
+}
+
+/// Holds the list against the newest register of the run, which is the log's signed word. Returns why that does not
+/// hold, if it does not; and notes what no register covers.
+fn registered(
+    ledger: &Ledger,
+    run: RunId,
+    register: &[u8],
+    (listed, complete): (&[RunEntry], bool),
+    head: TreeHead,
+    notes: &mut Vec<String>,
+) -> anyhow::Result<Option<String>> {
+    let report = check(register, ledger.key(), &[]);
+    let Some(found) = &report.complete else {
+        return match report.class {
+            Class::CouldNot => Err(anyhow::anyhow!("the server's completeness: {}", report.summary())),
+            _ => Ok(Some(report.summary())),
+        };
+    };
+    ensure!(found.run == run, "the server gave the completeness of run {}, expected run {run}", found.run);
+    if found.head != head {
+        ledger.consistency(found.head, head).context("the register's tree")?;
+    }
+    let entries = found.entries.as_deref().unwrap_or_default();
+    if let Some(why) = left_out(entries, listed).filter(|_| complete) {
+        return Ok(Some(why));
+    }
+    notes.push(format!(
+        "that nothing below entry {} is left out is the log's signed word; from there on it is the server's",
+        found.size
+    ));
+    Ok(None)
+}
+
+/// The first entry of a register that is not among those listed, in words.
+fn left_out(entries: &[EntryLeaf], listed: &[RunEntry]) -> Option<String> {
+    let rows: BTreeSet<_> =
+        listed.iter().map(|row| (row.index, row.kind.as_str(), row.signer, row.digest)).collect();
+    let is_listed = |leaf: &&EntryLeaf| rows.contains(&(leaf.index, leaf.kind, leaf.signer, leaf.entry));
+    let leaf = entries.iter().find(|leaf| !is_listed(leaf))?;
+    let (index, kind) = (leaf.index, leaf.kind);
+    Some(format!("the log's register has {kind} {index}, and the server's list has not"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use schemas::key::SecretKey;
+
+    #[test]
+    fn an_entry_of_the_register_that_is_not_listed_as_it_is_is_told() {
+        let signer = SecretKey::from_seed([1; 32]).public();
+        let digest = |index: u64| EntryDigest([index as u8; 32]);
+        let row = |index, kind: &str| RunEntry { index, kind: kind.into(), signer, digest: digest(index) };
+        let leaf = |index, kind| EntryLeaf { index, kind, signer, entry: digest(index) };
+        let entries = [leaf(1, "run"), leaf(2, "prediction"), leaf(5, "opening")];
+        let mut listed = vec![row(1, "run"), row(2, "prediction"), row(5, "opening"), row(7, "verdict")];
+        assert_eq!(left_out(&entries, &listed), None);
+        listed[2].kind = "receipt".into();
+        let told = "the log's register has opening 5, and the server's list has not";
+        assert_eq!(left_out(&entries, &listed).as_deref(), Some(told));
+        listed.remove(2);
+        assert_eq!(left_out(&entries, &listed).as_deref(), Some(told));
+        listed[1].digest = digest(9);
+        assert!(left_out(&entries, &listed).unwrap().contains("has prediction 2, "));
+    }
+
+    #[test]
+    fn a_flood_of_receipts_comes_after_what_predictions_are_judged_by() {
+        let mut kinds = ["receipt", "register", "verdict", "opening", "run", "prediction"];
+        kinds.sort_by_key(|kind| rank(kind));
+        assert_eq!(kinds, ["run", "opening", "prediction", "verdict", "receipt", "register"]);
+    }
+}
