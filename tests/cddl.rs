@@ -51,7 +51,7 @@ fn profile(bytes: &[u8]) -> Result<(), String> {
 }
 
 /// Fixture, rule of the grammar, decoder.
-const FIXTURES: [(&str, &str, Decoder); 36] = [
+const FIXTURES: [(&str, &str, Decoder); 37] = [
     ("profile/f32-fma", "profile", profile),
     ("config/tiny", "config", decode::<config::Config>),
     ("config/llama", "config", decode::<config::Config>),

@@ -59,7 +59,8 @@ fn a_server_whose_folder_or_lock_was_moved_or_replaced_publishes_nothing_more_an
         let said = last_words(server);
         let expected = format!(
             "ledger: error: {} is not the folder that this server opened: it was moved or replaced\nledger: hint: put \
-             it back where it was, or start again with --data and --lock where they are now; nothing was signed since\n",
+             it back where it was, or start again with --data and --lock where they are now; nothing was signed \
+             since\n",
             place.display()
         );
         assert!(said.ends_with(&expected), "{said}");

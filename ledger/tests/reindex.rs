@@ -216,7 +216,8 @@ fn lost_and_damaged_tiles_of_hashes_are_made_anew_from_the_entries() {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ledger"));
         command.args(arguments).arg("--data").arg(data).output().unwrap()
     };
-    let damages: [(u64, &dyn Fn(&Path)); 5] = [
+    type Damage<'a> = (u64, &'a dyn Fn(&Path));
+    let damages: [Damage; 5] = [
         (0, &|_| ()),
         (4, &|data| {
             for path in whole.keys() {

@@ -107,7 +107,8 @@ fn the_listed_prediction_is_the_bundles_by_place_and_by_entry() {
     let world = small();
     let (story, bundle) = registered(&world, |_| ());
     assert_eq!(check(&bundle.encode(), &policy(&story.log, "two", "")).class, Class::Agreeing);
-    let changes: [(fn(&mut Vec<PredictionLeaf>), &str); 3] = [
+    type Change<'a> = (fn(&mut Vec<PredictionLeaf>), &'a str);
+    let changes: [Change; 3] = [
         (|leaves| leaves[0].entry.0[0] ^= 1, "found 3"),
         (|leaves| leaves[0].index -= 1, "found 2"),
         (|leaves| leaves.clear(), "found none"),
