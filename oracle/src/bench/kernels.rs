@@ -14,8 +14,8 @@ use step::reference::matmul::View;
 const TRIES: usize = 5;
 /// Times that each row of products is tried, each beside the peak of that moment; the median of the ratios counts.
 const TURNS: usize = 7;
-/// Words of the tensor that checksums and folds are timed on, and of all tensors of a row of products if one product has
-/// not more: far more than the caches hold.
+/// Words of the tensor that checksums and folds are timed on, and of all tensors of a row of products if one product
+/// has not more: far more than the caches hold.
 const WORDS: usize = 64 << 20;
 
 /// One matrix product of a step.
