@@ -6,6 +6,7 @@ use crate::output;
 use crate::stored::StoredFile;
 use schemas::bundle::ProvenEntry;
 use schemas::bundle::stored::StoredBundle;
+use schemas::counted::counted;
 use schemas::statement::{Payload, Statement};
 use std::fmt::Write as _;
 use tlog::note::SignedNote;
@@ -78,10 +79,10 @@ pub fn explain(bundle: &StoredBundle) -> String {
     part(
         "plan and attachments",
         format!(
-            "the plan ({} bytes), and {} attachments ({attached} bytes): the opened prediction, what each device \
-             recorded, and evidence if there is any",
+            "the plan ({} bytes), and {} ({attached} bytes): the opened prediction, what each device recorded, \
+             and evidence if there is any",
             bundle.plan_bytes(),
-            bundle.attachments.len()
+            counted(bundle.attachments.len() as u64, "attachment")
         ),
         "that the verdict can be reached again from the start, by you: nothing of it has to be believed.",
     );
@@ -96,8 +97,10 @@ fn tell_entry(entry: &ProvenEntry, part: &mut impl FnMut(&str, String, &str)) {
     let (says, proves) = match &statement.payload {
         Payload::Run(run) => (
             format!(
-                "what is to be computed: {} steps of {:?}, by the rules {}",
-                run.steps, run.name, run.profile
+                "what is to be computed: {} of {:?}, by the rules {}",
+                counted(run.steps, "step"),
+                run.name,
+                run.profile
             ),
             "that plan, data and first state were fixed before anything else.",
         ),

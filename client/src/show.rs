@@ -6,6 +6,7 @@ use crate::output;
 use crate::stored::StoredFile;
 use schemas::bundle::ProvenEntry;
 use schemas::bundle::stored::{StoredAttachment, StoredBundle};
+use schemas::counted::counted;
 use schemas::statement::{Payload, Statement};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -42,9 +43,8 @@ pub fn describe(bundle: &StoredBundle) -> String {
         );
     }
     if let Some(object) = &bundle.completeness {
-        let (count, index) = (object.predictions.len(), object.register.index);
-        let _ =
-            writeln!(text, "completeness: {count} predictions of the run, by the register of entry {index}");
+        let (count, index) = (counted(object.predictions.len() as u64, "prediction"), object.register.index);
+        let _ = writeln!(text, "completeness: {count} of the run, by the register of entry {index}");
     }
     let _ = writeln!(text, "plan: {} bytes", bundle.plan_bytes());
     for StoredAttachment { name, .. } in &bundle.attachments {
@@ -71,8 +71,8 @@ fn describe_entry(entry: &ProvenEntry, text: &mut String) {
     match &statement.payload {
         Payload::Run(run) => {
             let _ = writeln!(text, "  run {} ({:?}), profile {}", run.id(), run.name, run.profile);
-            let (steps, leaves, most) = (run.steps, run.leaves, run.devices_max);
-            let _ = writeln!(text, "  {steps} steps of {leaves} leaves on at most {most} devices");
+            let (steps, leaves) = (counted(run.steps, "step"), counted(run.leaves, "leaf"));
+            let _ = writeln!(text, "  {steps} of {leaves} on at most {}", counted(run.devices_max, "device"));
         }
         Payload::Prediction(prediction) => {
             let how = if prediction.open.is_some() { "open" } else { "sealed" };
@@ -97,9 +97,9 @@ fn describe_entry(entry: &ProvenEntry, text: &mut String) {
             }
         }
         Payload::Register(register) => {
-            let (entries, predictions) = (register.entries.count, register.predictions.count);
-            let size = register.size;
-            let _ = writeln!(text, "  below {size}: {entries} entries, {predictions} predictions of the run");
+            let entries = counted(register.entries.count, "entry");
+            let predictions = counted(register.predictions.count, "prediction");
+            let _ = writeln!(text, "  below {}: {entries}, {predictions} of the run", register.size);
         }
     }
 }

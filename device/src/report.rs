@@ -127,11 +127,6 @@ fn invalid_text(plan: &Plan, invalid: Invalid) -> String {
     }
 }
 
-/// A number of leaves.
-fn leaves(count: u64) -> String {
-    format!("{count} {}", if count == 1 { "leaf" } else { "leaves" })
-}
-
 /// What a run would need, for people.
 pub fn estimate_text(
     job: &Job,
@@ -149,7 +144,7 @@ pub fn estimate_text(
     line("run", format!("{} ({:?}, signed by {})", job.run_id, job.run.name, job.signer));
     line("job", "whole: every digest is the run statement's".into());
     line("steps", format!("{steps} of {}", job.run.steps));
-    line("devices", format!("{devices}, {} each", leaves(e.leaves_per_device)));
+    line("devices", format!("{devices}, {} each", counted(e.leaves_per_device, "leaf")));
     line("parameters", e.parameters.to_string());
     line("memory, each device", bytes_text(e.state_bytes + e.gradient_bytes + e.leaf_bytes));
     line("  state", bytes_text(e.state_bytes));

@@ -4,7 +4,7 @@ mod support;
 
 use std::io::Write as _;
 use std::net::TcpStream;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use schemas::digest::EntryDigest;
@@ -104,5 +104,20 @@ fn whatever_was_acknowledged_before_the_end_is_there_and_the_end_comes_soon() {
     for statement in &acknowledged {
         assert_eq!(submit(server.address, statement).status, 200, "it has its place");
     }
+    assert_eq!(server.terminate(), Some(0));
+}
+
+#[test]
+fn a_terminal_that_goes_away_stops_a_server_in_order_unless_it_was_started_to_outlive_it() {
+    let folder = folder();
+    let mut server = Process::start(folder.path());
+    assert_eq!(submit(server.address, &run_statement(0)).status, 201);
+    server.signal("-HUP");
+    assert_eq!(server.child.wait().unwrap().code(), Some(0));
+    let mut nohup = Command::new("nohup");
+    nohup.arg(env!("CARGO_BIN_EXE_ledger")).args(["serve", "--listen", "0", "--data"]).arg(folder.path());
+    let server = Process::of(nohup.stdin(Stdio::null()).stderr(Stdio::null()));
+    server.signal("-HUP");
+    assert_eq!(submit(server.address, &run_statement(1)).status, 201);
     assert_eq!(server.terminate(), Some(0));
 }

@@ -6,6 +6,7 @@ mod taps;
 use crate::cli::PlanArgs;
 use client::progress::duration;
 use cost::Cost;
+use schemas::counted::counted;
 use schemas::plan::Plan;
 use schemas::run::Steps;
 use std::time::{Duration, Instant};
@@ -103,7 +104,10 @@ pub fn explain(
     let written = bytes(cost.disk.total());
     line("", format!("beside it: data and first weights, {read} just now; writing {written} to the disk"));
     if steps.first > 0 {
-        line("", format!("(the {} steps before {} have to be computed too)", steps.first, steps.first));
+        line(
+            "",
+            format!("({} before step {} to be computed too)", counted(steps.first, "step"), steps.first),
+        );
     }
     Ok(text)
 }
@@ -113,7 +117,7 @@ fn tell_cost(cost: &Cost, threads: u64, text: &mut String) {
     let mut line = |name: &str, value: String| text.push_str(&format!("{name:<12} {value}\n"));
     line("step", format!("{} multiply-accumulates", grouped(cost.macs)));
     let needs = &cost.memory;
-    let on = if threads == 1 { "1 thread".into() } else { format!("{threads} threads") };
+    let on = counted(threads, "thread");
     let at_once = match needs.side_by_side {
         1 => "one leaf at a time".into(),
         leaves => format!("{leaves} leaves side by side"),
@@ -136,10 +140,7 @@ fn tell_cost(cost: &Cost, threads: u64, text: &mut String) {
         format!("state {state}, gradients {gradients}, tensors of leaves {tensors}, data and program {rest}"),
     );
     let disk = &cost.disk;
-    let snapshots = match disk.snapshots {
-        1 => "1 snapshot".into(),
-        snapshots => format!("{snapshots} snapshots"),
-    };
+    let snapshots = counted(disk.snapshots, "snapshot");
     let (job, snapshots_bytes, steps) = (bytes(disk.job), bytes(disk.snapshots_bytes), bytes(disk.steps));
     let parts = format!("job {job}, {snapshots} {snapshots_bytes}, steps {steps}");
     line("disk", format!("{}: {parts}", bytes(disk.total())));
@@ -151,11 +152,12 @@ fn describe(setup: &Setup, text: &mut String) {
     let (plan, d) = (&setup.plan, &setup.plan.dimensions);
     let mut line = |name: &str, value: String| text.push_str(&format!("{name:<12} {value}\n"));
     line("run", format!("{} ({})", setup.config.name, setup.run.id()));
-    let shape = format!("{} layers of {} channels, {} heads", d.layers, d.channels, d.heads);
+    let (layers, channels) = (counted(d.layers, "layer"), counted(d.channels, "channel"));
+    let shape = format!("{layers} of {channels}, {}", counted(d.heads, "head"));
     let parameters = grouped(plan.parameter_count());
     let model = setup.config.model.model_type();
     line("model", format!("{model}, {shape}, vocabulary {}, {parameters} parameters", d.vocabulary));
-    let reads = format!("a step reads {} leaves x {} sequences", plan.leaves, d.batch);
+    let reads = format!("a step reads {} x {}", counted(plan.leaves, "leaf"), counted(d.batch, "sequence"));
     line("data", format!("{} tokens in windows of {}; {reads}", grouped(plan.data.tokens), d.time));
     line("devices", format!("1 to {} may share a step; the bits are the same", plan.devices_max));
     line("profile", plan.profile.clone());

@@ -1,8 +1,14 @@
 //! A number of things, in words.
 
-/// `1 step`, `2 steps`: the thing is named as one of its kind, and its plural ends in s.
+/// `1 step`, `2 steps`, `3 entries`, `4 leaves`: the thing is named as one of its kind.
 pub fn counted(count: u64, thing: &str) -> String {
-    format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
+    let (stem, end) = match (thing.strip_suffix('y'), thing.strip_suffix('f')) {
+        _ if count == 1 => (thing, ""),
+        (Some(stem), _) => (stem, "ies"),
+        (_, Some(stem)) => (stem, "ves"),
+        _ => (thing, "s"),
+    };
+    format!("{count} {stem}{end}")
 }
 
 #[cfg(test)]
@@ -11,6 +17,9 @@ mod tests {
 
     #[test]
     fn one_thing_is_told_from_none_and_several() {
-        assert_eq!([0, 1, 2].map(|count| counted(count, "step")), ["0 steps", "1 step", "2 steps"]);
+        let told = |thing: &str| [0, 1, 2].map(|count| counted(count, thing));
+        assert_eq!(told("step"), ["0 steps", "1 step", "2 steps"]);
+        assert_eq!(told("entry"), ["0 entries", "1 entry", "2 entries"]);
+        assert_eq!(told("leaf"), ["0 leaves", "1 leaf", "2 leaves"]);
     }
 }

@@ -20,3 +20,4 @@ pub mod peers;
 pub mod progress;
 pub mod descriptors;
 pub mod server;
+pub mod signals;

@@ -18,7 +18,6 @@ use hyper_util::service::TowerToHyperService;
 use thiserror::Error;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, Runtime};
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
@@ -31,6 +30,7 @@ use crate::http::buckets::{Buckets, Rate};
 use crate::http::descriptors::within_open_files;
 use crate::http::peers::{Peer, Peers, Place};
 use crate::http::progress::Progress;
+use crate::http::signals::Signals;
 use crate::http::submitters::{Rules, Submitters};
 use crate::log::{OpenLog, open_log};
 use crate::order::verifiers::Verifiers;
@@ -110,30 +110,6 @@ struct StopOnDrop(watch::Sender<bool>);
 impl Drop for StopOnDrop {
     fn drop(&mut self) {
         self.0.send_replace(true);
-    }
-}
-
-/// Signals to stop, caught since [`Running::catch_signals`].
-pub struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl Signals {
-    /// Catches SIGTERM and SIGINT from now on.
-    pub(crate) fn catch(runtime: &Runtime) -> Result<Signals, ServeError> {
-        let _within = runtime.enter();
-        let terminate = signal(SignalKind::terminate()).map_err(ServeError::Threads)?;
-        let interrupt = signal(SignalKind::interrupt()).map_err(ServeError::Threads)?;
-        Ok(Signals { terminate, interrupt })
-    }
-
-    /// Waits for the first of them.
-    pub(crate) async fn arrive(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => tracing::info!("stopping on SIGTERM"),
-            _ = self.interrupt.recv() => tracing::info!("stopping on SIGINT"),
-        }
     }
 }
 
@@ -223,10 +199,10 @@ impl Running {
         self.ended()
     }
 
-    /// Catches SIGTERM and SIGINT from now on, for [`Running::run_until_signal`]. Whoever learns the address may send
+    /// Catches SIGTERM, SIGINT and SIGHUP from now on, for [`Running::run_until_signal`]. Whoever learns the address may send
     /// one at once, so call this before telling anybody.
     pub fn catch_signals(&self) -> Result<Signals, ServeError> {
-        Signals::catch(&self.runtime)
+        Signals::catch(&self.runtime).map_err(ServeError::Threads)
     }
 
     /// Waits until the server is told to stop by a signal, or has to, and then stops.

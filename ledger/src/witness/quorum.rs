@@ -35,7 +35,9 @@ pub async fn run(plan: Plan, log: Arc<Log>, mut stopping: watch::Receiver<bool>)
 
 async fn gather(plan: Plan, log: Arc<Log>) {
     start_from(&plan, &log);
-    tracing::info!("{} witnesses are asked for cosignatures", plan.asked.len());
+    let asked = plan.asked.len();
+    let witnesses = if asked == 1 { "1 witness is" } else { &format!("{asked} witnesses are") };
+    tracing::info!("{witnesses} asked for cosignatures");
     let mut target = log.published.latest();
     let mut since = Instant::now();
     let (targets, receiver) = watch::channel(target.clone());

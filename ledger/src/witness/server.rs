@@ -26,7 +26,8 @@ use crate::http::body::LimitedBody;
 use crate::http::descriptors::within_open_files;
 use crate::http::problem::Problem;
 use crate::http::read::{CHANGING, TEXT, blocking};
-use crate::http::server::{Listening, ServeError, Signals, accept, listen, told_to_stop};
+use crate::http::server::{Listening, ServeError, accept, listen, told_to_stop};
+use crate::http::signals::Signals;
 use crate::witness::error::WitnessError;
 use crate::witness::key::{check_folder, open_key};
 use crate::witness::records::{Clock, NotCosigned, Records};
@@ -97,7 +98,7 @@ impl Running {
 
     /// Catches signals from now on, for [`Running::run_until_signal`].
     pub fn catch_signals(&self) -> Result<Signals, ServeError> {
-        Signals::catch(&self.runtime)
+        Signals::catch(&self.runtime).map_err(ServeError::Threads)
     }
 
     /// Waits for a signal, and then stops.

@@ -287,9 +287,14 @@ impl Process {
 
     /// SIGTERM, and the exit status.
     pub fn terminate(mut self) -> Option<i32> {
-        let sent = Command::new("kill").arg("-TERM").arg(self.child.id().to_string()).status().unwrap();
-        assert!(sent.success());
+        self.signal("-TERM");
         self.child.wait().unwrap().code()
+    }
+
+    /// Sends a signal by its option of `kill`.
+    pub fn signal(&self, option: &str) {
+        let sent = Command::new("kill").arg(option).arg(self.child.id().to_string()).status().unwrap();
+        assert!(sent.success());
     }
 }
 

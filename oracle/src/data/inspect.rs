@@ -4,6 +4,7 @@ use super::show::{Leaf, Shown};
 use super::{InspectArgs, progress, prove, tokenizer};
 use client::output::{printable, result};
 use client::{atomic, output::Hinted};
+use schemas::counted::counted;
 use schemas::object::Object as _;
 use schemas::window::WindowProof;
 use serde_json::json;
@@ -100,7 +101,10 @@ fn whole(data: &Data, order: &Order, as_json: bool) -> String {
     let mut line = |name: &str, value: String| {
         writeln!(text, "{name:<12} {value}").expect("inspect: a text takes everything");
     };
-    line("data", format!("{} tokens, {} files", plan.data.tokens, stream.shards.len()));
+    line(
+        "data",
+        format!("{}, {}", counted(plan.data.tokens, "token"), counted(stream.shards.len() as u64, "file")),
+    );
     for shard in stream.shards.iter().take(SHOWN_SHARDS) {
         let file = printable(&shard.path.to_string_lossy());
         line("  file", format!("{file}: {} tokens, the first is token {}", shard.tokens, shard.first));
@@ -110,8 +114,8 @@ fn whole(data: &Data, order: &Order, as_json: bool) -> String {
     }
     line("format", format!("{}, tokenizer {tokenizer}", data.config.data.format));
     line("windows", format!("{} of {time} tokens; the last {left} tokens are in none", order.windows()));
-    let steps =
-        format!("{} steps x {} leaves x {} sequences", data.config.steps, plan.leaves, plan.dimensions.batch);
+    let (leaves, sequences) = (counted(plan.leaves, "leaf"), counted(plan.dimensions.batch, "sequence"));
+    let steps = format!("{} x {leaves} x {sequences}", counted(data.config.steps, "step"));
     line("run", format!("{steps} = {read} windows: {epochs:.2} epochs"));
     line("vocabulary", format!("{}; the largest token is {largest}", plan.dimensions.vocabulary));
     line("dataset", plan.data.dataset.to_string());
