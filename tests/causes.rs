@@ -1,5 +1,6 @@
 //! Why a device departed, told from its bits: an honest device in a wrong configuration and a faulty one, end to end.
 
+use schemas::digest::AttachmentDigest;
 use schemas::key::SecretKey;
 use schemas::object::Object as _;
 use schemas::plan::{Plan, Tap};
@@ -115,6 +116,9 @@ fn damaged_trace_of_the_prediction(shop: &Workshop) {
             let last: Vec<u8> = folds.last().unwrap().to_bytes().to_vec();
             let within = trace.windows(16).position(|window| window == last).unwrap();
             bytes[at + within] ^= 1;
+            // The file is whole; only its trace is another.
+            let digest = AttachmentDigest::of(&bytes[32..]).0;
+            bytes[..32].copy_from_slice(&digest);
             std::fs::write(&path, bytes).unwrap();
             flipped += 1;
         }
@@ -143,6 +147,11 @@ fn one_flipped_bit_is_a_fault_with_both_values_their_bits_and_their_distance() {
 
     let pinpoint =
         "pinpoint run/receipts/traces/rank-0/step-000001-leaf-0000.cbor --prediction run/prediction";
+    shop.write_run("other", 2);
+    let ended = shop.run("client", &format!("{pinpoint} --replay other.toml")).expect_code(2);
+    ended
+        .expect_text("other.toml describes run ")
+        .expect_text("hint: give the run.toml that the prediction was");
     let ended = shop.run("client", pinpoint).expect_code(2);
     ended.expect_text("keeps no trace of step 1, leaf 0").expect_text("hint: --replay run.toml");
     let json = shop.run("client", &format!("{pinpoint} --replay run.toml --json")).expect_code(1);
@@ -224,6 +233,32 @@ fn windows_in_another_order_are_named_by_the_leaf_they_belong_to() {
 }
 
 #[test]
+fn sums_that_nobody_kept_are_computed_again_and_an_update_that_was_left_out_is_a_fault() {
+    let (shop, log) = predicted("--no-traces");
+    let texts = [
+        "diverge at step 1",
+        "device 1 (",
+        "phase partial",
+        "operation tree",
+        "element 5",
+        "bit 3 differs, 8 units in the last place apart",
+        "their sum is not; one wrong word explains it exactly",
+    ];
+    diverges(&shop, &log, "--fault wrong-partial:device=1,step=1,element=5,bit=3", &texts);
+
+    // A moment that differs in many words, all of them the last step's.
+    let (shop, log) = predicted("");
+    let texts = [
+        "diverge at step 1",
+        "phase update",
+        "operation adamw",
+        "cause fault",
+        "the first moment after the step is not; more than one word differs; computed again, no known configuration",
+    ];
+    diverges(&shop, &log, "--fault skipped-update:device=1,step=1", &texts);
+}
+
+#[test]
 fn an_optimizer_and_a_norm_in_another_configuration_are_named() {
     let (shop, log) = predicted("");
     let texts = [
@@ -258,6 +293,37 @@ fn without_a_replay_a_cause_is_left_open_and_the_way_to_it_told() {
     ended.expect_text("hint: --replay run.toml tries every known configuration");
     let verified = shop.verify("run.tally").expect_code(1);
     assert!(!verified.stdout.contains("configuration"), "{}", verified.stdout);
+}
+
+#[test]
+fn traces_are_taken_from_each_devices_own_folder_and_by_what_they_say() {
+    let (shop, log) = predicted("");
+    let operation = "forward.layer1.mlp.expand";
+    let fault = format!("bit-flip:device=1,step=1,leaf=3,operation={operation},element=7,bit=4");
+    shop.devices("run", 2, "receipts", &format!("--traces --fault {fault}")).expect_code(0);
+    let receipts = shop.path("run/receipts");
+    std::fs::create_dir_all(receipts.join("other/traces")).unwrap();
+    for name in ["receipt-1.cose", "receipt-1.body.cbor", "traces/rank-1"] {
+        std::fs::rename(receipts.join(name), receipts.join("other").join(name)).unwrap();
+    }
+    // In place of the leaf's trace another one's: it is left out, and none is at hand.
+    let traces = receipts.join("other/traces/rank-1");
+    let (wrong, kept) = (traces.join("step-000001-leaf-0003.cbor"), traces.join("kept.cbor"));
+    std::fs::rename(&wrong, &kept).unwrap();
+    for other in ["step-000001-leaf-0002.cbor", "step-000000-leaf-0003.cbor"] {
+        std::fs::copy(traces.join(other), &wrong).unwrap();
+        let ended = shop.reconcile("run", &log, "--no-replay --receipts run/receipts/other").expect_code(1);
+        ended
+            .expect_text("step-000001-leaf-0003.cbor is not what its name says; it is left out")
+            .expect_text("leaf 3 differs; the device's trace of it is not at hand");
+    }
+    std::fs::rename(&kept, &wrong).unwrap();
+    let ended = shop.reconcile("run", &log, "--no-replay --receipts run/receipts/other").expect_code(1);
+    ended
+        .expect_text("device 1 (")
+        .expect_text(&format!("operation {operation}"))
+        .expect_text("element 7")
+        .expect_text("bit 4 differs, 16 units in the last place apart");
 }
 
 #[test]

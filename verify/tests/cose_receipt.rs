@@ -57,6 +57,9 @@ fn a_receipt_is_of_this_entry_in_this_log_at_this_place() {
     assert!(matches!(check(&bytes, &entry, stranger.verifier()), Err(ReceiptedError::Log { .. })));
     let named = SigningKey::from_seed(KeyName::new("other.example/log").unwrap(), &[5; 32]);
     assert!(matches!(check(&bytes, &entry, named.verifier()), Err(ReceiptedError::Log { .. })));
+    // The same key, and another origin beside it.
+    let renamed = why(&|receipt| receipt.origin = "other.example/log".into());
+    assert!(matches!(renamed, ReceiptedError::Log { found, .. } if found == "other.example/log"));
     assert!(matches!(why(&|receipt| receipt.index = 2), ReceiptedError::Signature { size: 9, .. }));
     assert!(matches!(why(&|receipt| receipt.index = 9), ReceiptedError::Proof(_)));
     assert!(matches!(why(&|receipt| receipt.path[0][0] ^= 1), ReceiptedError::Signature { .. }));
@@ -76,4 +79,20 @@ fn a_receipt_is_of_this_entry_in_this_log_at_this_place() {
     size[at] = 8;
     let expected = CoseReceiptError::Size { expected: 9, found: 8 };
     assert_eq!(check(&size, &entry, &log), Err(ReceiptedError::Form(expected)));
+}
+
+#[test]
+fn a_receipt_is_read_up_to_its_limit() {
+    let (_, bytes, _) = receipt();
+    let mut receipt = CoseReceipt::decode(&bytes).unwrap();
+    let of_length = |receipt: &mut CoseReceipt, wanted: usize| {
+        receipt.origin = "x".repeat(wanted - 600);
+        let found = receipt.encode().len();
+        receipt.origin = "x".repeat(2 * wanted - 600 - found);
+        assert_eq!(receipt.encode().len(), wanted);
+        CoseReceipt::decode(&receipt.encode())
+    };
+    assert_eq!(of_length(&mut receipt, 4096), Ok(receipt.clone()));
+    let error = of_length(&mut receipt, 4097).unwrap_err().to_string();
+    assert_eq!(error, "COSE receipt: 4097 bytes, expected at most 4096");
 }
