@@ -539,7 +539,11 @@ fn the_command_says_what_is_wrong_with_its_options() {
     assert!(text.contains("ledger: error: ") && text.contains("policy: line 2: verifier key"), "{text}");
     std::fs::write(policy, "quorum none\n").unwrap();
     assert!(run(&["--policy", policy]).1.contains("no log line"));
-    assert!(run(&["--log", "x"]).1.contains("--log x: verifier key"));
+    let text = run(&["--log", "x"]).1;
+    assert!(
+        text.contains("--log: expected a verifier key or a file that holds one, found \"x\": verifier key"),
+        "{text}"
+    );
     assert!(run(&[]).1.contains("--log"));
     assert!(!folder.path().join("w").exists(), "a start that fails leaves nothing behind");
 }

@@ -2,10 +2,10 @@
 
 /// `1 step`, `2 steps`, `3 entries`, `4 leaves`: the thing is named as one of its kind.
 pub fn counted(count: u64, thing: &str) -> String {
-    let (stem, end) = match (thing.strip_suffix('y'), thing.strip_suffix('f')) {
+    let (stem, end) = match (thing.strip_suffix('y'), thing.strip_suffix("af")) {
         _ if count == 1 => (thing, ""),
         (Some(stem), _) => (stem, "ies"),
-        (_, Some(stem)) => (stem, "ves"),
+        (_, Some(stem)) => (stem, "aves"),
         _ => (thing, "s"),
     };
     format!("{count} {stem}{end}")
@@ -21,5 +21,9 @@ mod tests {
         assert_eq!(told("step"), ["0 steps", "1 step", "2 steps"]);
         assert_eq!(told("entry"), ["0 entries", "1 entry", "2 entries"]);
         assert_eq!(told("leaf"), ["0 leaves", "1 leaf", "2 leaves"]);
+        assert_eq!(
+            told("inclusion proof"),
+            ["0 inclusion proofs", "1 inclusion proof", "2 inclusion proofs"]
+        );
     }
 }

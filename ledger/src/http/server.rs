@@ -199,8 +199,8 @@ impl Running {
         self.ended()
     }
 
-    /// Catches SIGTERM, SIGINT and SIGHUP from now on, for [`Running::run_until_signal`]. Whoever learns the address may send
-    /// one at once, so call this before telling anybody.
+    /// Catches SIGTERM, SIGINT and SIGHUP from now on, for [`Running::run_until_signal`]. Whoever learns the address
+    /// may send one at once, so call this before telling anybody.
     pub fn catch_signals(&self) -> Result<Signals, ServeError> {
         Signals::catch(&self.runtime).map_err(ServeError::Threads)
     }
