@@ -16,21 +16,10 @@ use schemas::plan::Plan;
 use schemas::prediction::{Prediction, PredictionBody};
 use schemas::run::Run;
 use schemas::statement::{Payload, STATEMENT_BYTES_MAX, Statement};
-use std::fs::File;
-use std::io::{self, Read as _};
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
+use step::file::open_file;
 use verify::prediction::{PredictionError, read_body, read_plan};
-
-/// Opens a regular file. Asked before it is opened: a pipe would wait for a writer, a device might never end.
-pub fn open_file(path: &Path) -> io::Result<File> {
-    let kind = std::fs::metadata(path)?.file_type();
-    let found = match () {
-        () if kind.is_file() => return File::open(path),
-        () if kind.is_dir() => "a folder",
-        () => "a pipe, a socket or a device",
-    };
-    Err(io::Error::other(format!("expected a regular file, found {found}")))
-}
 
 /// Reads a file of at most `bytes_max` bytes.
 pub fn read_file(path: &Path, bytes_max: u64) -> anyhow::Result<Vec<u8>> {

@@ -1,6 +1,5 @@
 //! A bundle's file, read where it lies: at most some pieces of it are in memory.
 
-use crate::folder::open_file;
 use crate::output::{self, Hinted};
 use anyhow::Context as _;
 use schemas::bundle::stored::{StoredBundle, unread};
@@ -10,6 +9,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
+use step::file::open_file;
 
 /// What may be behind a file that could not be read to its end, or not twice alike.
 const STILL_WRITTEN: &str = "is it still being written or copied? wait for that, and try again";

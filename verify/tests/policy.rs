@@ -6,33 +6,18 @@ use schemas::bundle::Bundle;
 use schemas::object::Object as _;
 use schemas::statement::Payload;
 use support::World;
-use support::log::{Log, witness};
+use support::log::Log;
 use support::story::{Story, device_key, predictor_key};
+use support::trust::{failed, file, policy};
 use verify::answered::Asked;
 use verify::bundle::check;
-use verify::policy::Policy;
 use verify::policy_file::parse;
-use verify::report::{Class, Report, State};
+use verify::report::{Class, State};
 use verify::times::Times;
 
 const FIRST: [(u8, u64); 2] = [(0, 1_800_000_000), (1, 1_800_000_007)];
 const LATER: [(u8, u64); 2] = [(0, 1_800_000_100), (1, 1_800_000_090)];
 const LAST: [(u8, u64); 2] = [(0, 1_800_000_200), (1, 1_800_000_201)];
-
-/// A policy file of three witnesses of which `quorum` have to cosign, and these lines.
-fn file(log: &Log, quorum: &str, lines: &str) -> String {
-    let witnesses: String =
-        (0..3).map(|number| format!("witness w{number} {}\n", witness(number).verifier())).collect();
-    let predictor = predictor_key().public();
-    let log = log.key();
-    format!(
-        "# whom I trust\n\nlog {log}\n{witnesses}group two 2 w0 w1 w2\nquorum {quorum}\npredictor {predictor}\n{lines}"
-    )
-}
-
-fn policy(log: &Log, quorum: &str, lines: &str) -> Policy {
-    parse(file(log, quorum, lines).as_bytes()).unwrap()
-}
 
 fn small() -> World {
     World::new(2, 2, 2)
@@ -55,12 +40,6 @@ fn honest(world: &World) -> (Story, Bundle) {
     let mut bundle = story.bundle_2(world, &FIRST, &LAST);
     story.leave_out_implied(world, &mut bundle);
     (story, bundle)
-}
-
-fn failed(report: &Report) -> (usize, String) {
-    let check = report.failure().unwrap_or_else(|| panic!("a check fails: {report}"));
-    let State::Fails(why) = &check.state else { unreachable!() };
-    (check.number, why.clone())
 }
 
 #[test]

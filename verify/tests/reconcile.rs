@@ -491,18 +491,7 @@ fn a_case_whose_parts_do_not_belong_together_is_an_error() {
     let story = Story::whole(&world, &world.bodies(4), vec![], false);
     let receipts = story.admitted(&world);
     let evidence = Evidence::none();
-    let case = Case {
-        run: &world.run,
-        plan: &world.plan,
-        plan_digest: world.plan_digest(),
-        steps: world.steps,
-        body: &world.body,
-        receipts: &receipts,
-        refused: &[],
-        evidence: &evidence,
-        answer: None,
-        replayed: &[],
-    };
+    let case = support::story::case(&world, &receipts, &evidence);
     let reconcile = verify::reconcile::reconcile;
     assert!(reconcile(&case).is_ok());
     assert!(matches!(reconcile(&Case { plan: &other.plan, ..case }), Err(CaseError::Prediction(_))));

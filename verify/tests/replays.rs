@@ -5,7 +5,7 @@ mod support;
 use schemas::object::Object as _;
 use schemas::receipt::ReceiptBody;
 use schemas::verdict::{Cause, Finding, Phase, Verdict};
-use support::story::{Story, policy};
+use support::story::{Story, case, policy};
 use support::{Vector, World, outcome};
 use verify::bundle::check;
 use verify::case::{Case, Decision, Replayed};
@@ -38,19 +38,7 @@ fn story(world: &World, bodies: &[ReceiptBody], mut evidence: Vec<Vec<u8>>) -> S
 fn decide(world: &World, story: &Story, replayed: &[Replayed]) -> Decision {
     let mut evidence = Evidence::none();
     story.evidence.iter().for_each(|bytes| evidence.add(bytes).unwrap());
-    let case = Case {
-        run: &world.run,
-        plan: &world.plan,
-        plan_digest: world.plan_digest(),
-        steps: world.steps,
-        body: &world.body,
-        receipts: &story.admitted(world),
-        refused: &[],
-        evidence: &evidence,
-        answer: None,
-        replayed,
-    };
-    reconcile(&case).unwrap()
+    reconcile(&Case { replayed, ..case(world, &story.admitted(world), &evidence) }).unwrap()
 }
 
 fn finding(world: &World, story: &Story, rank: u64, cause: Cause) -> (Finding, bool) {

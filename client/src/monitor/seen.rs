@@ -4,10 +4,10 @@
 //! state, so the state is never behind it, and what it says is checked by the log's own signature.
 
 use crate::atomic;
-use crate::folder::open_file;
 use crate::monitor::state::{Known, State, StateError};
 use std::io::{ErrorKind, Read as _};
 use std::path::Path;
+use step::file::open_file;
 use tlog::checkpoint::Checkpoint;
 use tlog::note::{NOTE_BYTES_MAX, Verifier as _, VerifierKey};
 use tlog::tree::TreeHead;

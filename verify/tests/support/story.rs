@@ -364,6 +364,22 @@ pub fn honest_answer(world: &World, note: &[u8]) -> Answer {
     Answer { step, reduced: keyed(Vector::Reduced), parameters: keyed(Vector::Parameters) }
 }
 
+/// Receipts to be compared, with nothing refused, answered or replayed.
+pub fn case<'a>(world: &'a World, receipts: &'a [Admitted], evidence: &'a Evidence) -> Case<'a> {
+    Case {
+        run: &world.run,
+        plan: &world.plan,
+        plan_digest: world.plan_digest(),
+        steps: world.steps,
+        body: &world.body,
+        receipts,
+        refused: &[],
+        evidence,
+        answer: None,
+        replayed: &[],
+    }
+}
+
 pub fn decide(
     world: &World,
     receipts: &[Admitted],
@@ -371,17 +387,5 @@ pub fn decide(
     evidence: &Evidence,
     answer: Option<Answer>,
 ) -> Decision {
-    let case = Case {
-        run: &world.run,
-        plan: &world.plan,
-        plan_digest: world.plan_digest(),
-        steps: world.steps,
-        body: &world.body,
-        receipts,
-        refused,
-        evidence,
-        answer,
-        replayed: &[],
-    };
-    reconcile(&case).unwrap()
+    reconcile(&Case { refused, answer, ..case(world, receipts, evidence) }).unwrap()
 }
