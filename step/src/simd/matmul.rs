@@ -11,7 +11,7 @@
 //! the next one is packed beside its tiles if its columns lie side by side; if not, the caches are asked for what it is
 //! packed from. Strips are as even as whole rows allow, since a tile of few rows waits for its own chains.
 
-use super::pack::{Packed, lines_of, pack, pack_pair, pack_strips, strip_size};
+use super::pack::{Packed, STRIPS, lines_of, pack, pack_pair, pack_strips, strip_size};
 use super::tile::{Ahead, TILE, Target};
 use super::vector::Vector;
 use crate::reference::matmul::View;
@@ -58,11 +58,14 @@ impl Cut {
         Cut { rows, inner, strips, panels, steps, row_blocks, column_blocks, k_blocks }
     }
 
-    /// The rows of a block, and how many strips they make.
-    fn rows(&self, block: usize) -> (Range<usize>, usize) {
+    /// A block of rows.
+    fn rows(&self, block: usize) -> Block {
         let strips = share(self.strips, self.row_blocks, block);
-        let [first, last] = [strips.start, strips.end - 1].map(|strip| share(self.rows, self.strips, strip));
-        (first.start..last.end, strips.len())
+        let mut starts = [0; STRIPS + 1];
+        for (start, strip) in starts.iter_mut().zip(strips.start..=strips.end) {
+            *start = share(self.rows, self.strips, strip).start;
+        }
+        Block { starts, strips: strips.len(), first: block == 0, last: block + 1 == self.row_blocks }
     }
 
     fn k<V: Vector>(&self, block: usize) -> Range<usize> {
@@ -91,13 +94,28 @@ struct Stretch<'a> {
 
 /// A block of rows in a stretch.
 struct Block {
-    rows: Range<usize>,
-    /// Strips that the rows are cut into, each its `share`.
+    /// The first row of each strip, and after the last strip the row behind it. Known beforehand: a tile takes hardly
+    /// longer than some divisions.
+    starts: [usize; STRIPS + 1],
+    /// Strips that the rows are cut into.
     strips: usize,
     /// The first one, which packs the panels.
     first: bool,
     /// The last one, which the next stretch follows.
     last: bool,
+}
+
+impl Block {
+    /// The rows of a strip.
+    #[inline(always)]
+    fn rows(&self, strip: usize) -> Range<usize> {
+        self.starts[strip]..self.starts[strip + 1]
+    }
+
+    /// The first row of each strip, and the row behind the last one.
+    fn starts(&self) -> &[usize] {
+        &self.starts[..=self.strips]
+    }
 }
 
 /// No words.
@@ -136,11 +154,9 @@ impl Stretch<'_> {
         let kept = if cut.row_blocks > 1 { self.panels.len().max(2) } else { 2 };
         let right = right.sized(kept * 2 * V::LANES * self.k.len());
         for at in 0..cut.row_blocks {
-            let (rows, strips) = cut.rows(at);
-            let block = Block { rows, strips, first: at == 0, last: at + 1 == cut.row_blocks };
+            let block = cut.rows(at);
             let left = left.sized(block.strips * strip_size::<V>(self.k.len()));
-            let from = self.a.from(block.rows.start, self.k.start);
-            pack_strips::<V>(from, block.rows.len(), block.strips, self.k.len(), left);
+            pack_strips::<V>(self.a.from(0, self.k.start), block.starts(), self.k.len(), left);
             self.block::<V>(&block, left, right, kept, out);
         }
     }
@@ -201,18 +217,17 @@ impl Stretch<'_> {
     ) {
         let depth = self.k.len();
         let parts = if room.is_empty() { lines_of::<V>(next, depth) } else { depth };
-        let rows = |strip: usize| {
-            let rows = share(block.rows.len(), block.strips, strip);
-            block.rows.start + rows.start..block.rows.start + rows.end
-        };
+        let each = parts.div_ceil(block.strips);
+        let pace = Ahead::pace::<V>(each, depth);
         for strip in 0..block.strips {
-            let here = rows(strip);
+            let here = block.rows(strip);
             let left = &left[strip * strip_size::<V>(depth)..][..here.len() * depth];
             // After the last strip comes the first one of the next panel.
             let last = strip + 1 == block.strips;
-            let (then, at) = if last { (rows(0), column + 2 * V::LANES) } else { (rows(strip + 1), column) };
-            let part = share(parts, block.strips, strip);
-            let ahead = Ahead { right: next, packed: room, part, rows: then, column: at };
+            let then = block.rows(if last { 0 } else { strip + 1 });
+            let at = if last { column + 2 * V::LANES } else { column };
+            let part = parts.min(strip * each)..parts.min((strip + 1) * each);
+            let ahead = Ahead { right: next, packed: room, part, rows: then, column: at, pace };
             let target = Target { rows: here, column, first: self.first, bias: self.bias };
             if out[0].len() - column > V::LANES {
                 target.any_tile::<V, 2>(left, right, ahead, out, edge);
@@ -233,7 +248,7 @@ impl Stretch<'_> {
         let stride = width.next_multiple_of(V::LANES);
         for half in (0..width).step_by(V::LANES) {
             let from = self.b.from(self.k.start, column + half).transpose();
-            pack::<V>(from, V::LANES.min(width - half), depth, &mut to[half..], stride);
+            pack::<V>(from, V::LANES.min(width - half), depth, &mut to[half..], stride, None);
         }
     }
 }

@@ -2,19 +2,19 @@
 //!
 //! A line is a row of the left factor or a column of the right one. Nothing is computed here.
 
-use super::matmul::share;
 use super::vector::Vector;
 use crate::reference::matmul::View;
-use std::ops::Range;
 
 /// Words of a cache line.
 const LINE: usize = 16;
-/// Rows of the left factor that are packed together where they lie side by side: a few cache lines of each k.
-const GROUP: usize = 60;
-/// k that these are asked for ahead.
-const AHEAD: usize = 8;
+/// Strips of a block of the left factor: more than one has with any instruction set.
+pub const STRIPS: usize = 64;
+/// k that rows of the left factor are asked for ahead where they lie side by side.
+const AHEAD: usize = 4;
 /// The same of rows of the right factor, which are packed by pairs of registers.
 const PAIRS_AHEAD: usize = 8;
+/// The same where the k of a row lie side by side.
+const WORDS_AHEAD: usize = 128;
 
 /// Words at an address that registers like: a multiple of 64 bytes.
 pub struct Packed(Vec<f32>);
@@ -48,9 +48,17 @@ impl Default for Packed {
 /// to[k * stride + l] = the element (l, k) of `from`, for l < lines and k < depth.
 ///
 /// `lines` is at most `LANES`. Whole registers are written: lanes from `lines` on hold any value, and where `stride`
-/// is smaller than a register the next k writes over them. `to` holds a whole register from its last k on.
+/// is smaller than a register the next k writes over them. `to` holds a whole register from its last k on. If told what
+/// is packed after this, the caches are asked for words of it and of `from` some time before they are packed.
 #[inline(always)]
-pub fn pack<V: Vector>(from: View, lines: usize, depth: usize, to: &mut [f32], stride: usize) {
+pub fn pack<V: Vector>(
+    from: View,
+    lines: usize,
+    depth: usize,
+    to: &mut [f32],
+    stride: usize,
+    after: Option<View>,
+) {
     if from.row_stride == 1 {
         for k in 0..depth {
             let words = &from.words[k * from.column_stride..];
@@ -62,6 +70,13 @@ pub fn pack<V: Vector>(from: View, lines: usize, depth: usize, to: &mut [f32], s
     let squares = if from.column_stride == 1 { depth / V::LANES } else { 0 };
     for square in 0..squares {
         let k = square * V::LANES;
+        if let Some(after) = after {
+            let later = k + WORDS_AHEAD;
+            let (from, k) = if later < depth { (from, later) } else { (after, later - depth) };
+            for l in 0..lines {
+                V::prefetch(from.words.get(l * from.row_stride + k));
+            }
+        }
         V::transpose(&from.words[k..], from.row_stride, lines, &mut to[k * stride..], stride);
     }
     for k in squares * V::LANES..depth {
@@ -96,50 +111,36 @@ pub fn strip_size<V: Vector>(depth: usize) -> usize {
     V::TILE_ROWS * depth + V::LANES
 }
 
-/// `strips` strips of rows, each its `share` of `rows`; each as `pack` does.
+/// Strips of rows, each as `pack` does: `starts` has the first row of each, and the row behind the last one.
 #[inline(always)]
-pub fn pack_strips<V: Vector>(from: View, rows: usize, strips: usize, depth: usize, to: &mut [f32]) {
-    let size = strip_size::<V>(depth);
-    if from.row_stride != 1 {
-        for (strip, to) in to.chunks_exact_mut(size).enumerate() {
-            let lines = share(rows, strips, strip);
-            pack::<V>(from.from(lines.start, 0), lines.len(), depth, to, lines.len());
-        }
-        return;
+pub fn pack_strips<V: Vector>(from: View, starts: &[usize], depth: usize, to: &mut [f32]) {
+    if from.row_stride == 1 {
+        return pack_side_by_side::<V>(from, starts, depth, to);
     }
-    let group = GROUP / V::TILE_ROWS;
-    for (first, to) in (0..strips).step_by(group).zip(to.chunks_mut(group * size)) {
-        pack_group::<V>(from, rows, strips, first..strips.min(first + group), depth, to);
+    for (ends, to) in starts.windows(2).zip(to.chunks_exact_mut(strip_size::<V>(depth))) {
+        let (lines, after) = (ends[1] - ends[0], from.from(ends[1], 0));
+        pack::<V>(from.from(ends[0], 0), lines, depth, to, lines, Some(after));
     }
 }
 
-/// Some strips of rows that lie side by side.
+/// Strips whose rows lie side by side, all of them k by k: memory gives one long run of words faster than short ones.
 #[inline(always)]
-fn pack_group<V: Vector>(
-    from: View,
-    rows: usize,
-    strips: usize,
-    group: Range<usize>,
-    depth: usize,
-    to: &mut [f32],
-) {
-    let size = strip_size::<V>(depth);
-    // Where each strip starts in a row, where in `to`, and how many words it has.
-    let mut places = [[0; 3]; GROUP];
-    for (index, strip) in group.clone().enumerate() {
-        let lines = share(rows, strips, strip);
-        places[index] = [lines.start, index * size, lines.len()];
+fn pack_side_by_side<V: Vector>(from: View, starts: &[usize], depth: usize, to: &mut [f32]) {
+    // Where each strip starts among the rows, where in `to`, and how many words of a k it has.
+    let mut places = [[0; 3]; STRIPS];
+    let places = &mut places[..starts.len() - 1];
+    for (strip, (place, ends)) in places.iter_mut().zip(starts.windows(2)).enumerate() {
+        *place = [ends[0], strip * strip_size::<V>(depth), ends[1] - ends[0]];
     }
-    let places = &mut places[..group.len()];
-    let (first, end) = (share(rows, strips, group.start).start, share(rows, strips, group.end - 1).end);
+    let rows = starts[0]..starts[starts.len() - 1];
     for k in 0..depth {
         let row = &from.words[k * from.column_stride..];
         let later = (k + AHEAD) * from.column_stride;
-        for word in (later + first..later + end).step_by(LINE) {
+        for word in (later + rows.start..later + rows.end).step_by(LINE) {
             V::prefetch(from.words.get(word));
         }
-        for [from, at, lines] in places.iter_mut() {
-            let words = &row[*from..];
+        for [first, at, lines] in places.iter_mut() {
+            let words = &row[*first..];
             let value = if words.len() < V::LANES { V::load_part(words) } else { V::load(words) };
             value.store(&mut to[*at..]);
             *at += *lines;

@@ -25,18 +25,22 @@ pub struct Ahead<'a> {
     pub rows: Range<usize>,
     /// The next tile's first column.
     pub column: usize,
+    /// How much of the part, and of the rows, a round takes: all is done by the last one.
+    pub pace: [usize; 2],
 }
 
 impl Ahead<'_> {
-    /// How much of rows and of the part a round takes, where `depth` k are still to come: all is done by then.
+    /// What a round takes of parts of `part` and of a tile's rows, in tiles of `depth` k.
     #[inline(always)]
-    fn round(&self, depth: usize) -> [usize; 2] {
+    pub fn pace<V: Vector>(part: usize, depth: usize) -> [usize; 2] {
         let rounds = depth.div_ceil(ROUND).max(1);
-        [self.rows.len().div_ceil(rounds), self.part.len().div_ceil(rounds)]
+        [part.div_ceil(rounds), V::TILE_ROWS.div_ceil(rounds)]
     }
 
+    /// A round's share.
     #[inline(always)]
-    fn work<V: Vector>(&mut self, [rows, part]: [usize; 2], out: &[&mut [f32]]) {
+    fn work<V: Vector>(&mut self, out: &[&mut [f32]]) {
+        let [part, rows] = self.pace;
         let rows = self.rows.start..self.rows.end.min(self.rows.start + rows);
         self.rows.start = rows.end;
         for row in rows {
@@ -163,10 +167,9 @@ fn chains<V: Vector, const R: usize, const W: usize>(
 ) -> [[V; W]; R] {
     let mut acc = start;
     let (depth, width) = (left.len() / R, W * V::LANES);
-    let round = ahead.round(depth);
     let mut first = 0;
     while first < depth {
-        ahead.work::<V>(round, out);
+        ahead.work::<V>(out);
         let last = depth.min(first + ROUND);
         let (left, right) = (&left[first * R..last * R], &right[first * width..last * width]);
         for (a, b) in left.as_chunks::<R>().0.iter().zip(right.chunks_exact(width)) {
