@@ -27,11 +27,10 @@ pub struct Sums {
 #[inline(always)]
 pub fn fold_f32(words: &[f32], t: &[u64], t_square: &[u64], factors: &[(u64, u64)]) -> Sums {
     let word_of = |value: f32| if value.is_nan() { NAN_BITS } else { value.to_bits() };
-    let mut sums = fold(words, t, t_square, factors, word_of);
     // The exponent of what is not finite is all ones.
     let exponent = |value: &f32| value.to_bits() & 0x7f80_0000;
-    sums.finite = words.iter().fold(0, |most, value| most.max(exponent(value))) != 0x7f80_0000;
-    sums
+    let finite = |block: &[f32]| block.iter().fold(0, |most, value| most.max(exponent(value))) != 0x7f80_0000;
+    fold(words, t, t_square, factors, word_of, finite)
 }
 
 /// Folds u32 words, such as tokens: as `fold_f32`, each word taken as it is.
@@ -44,7 +43,7 @@ pub fn fold_f32(words: &[f32], t: &[u64], t_square: &[u64], factors: &[(u64, u64
 /// Source    docs/spec/checksum.md#folds
 #[inline(always)]
 pub fn fold_u32(words: &[u32], t: &[u64], t_square: &[u64], factors: &[(u64, u64)]) -> Sums {
-    fold(words, t, t_square, factors, |word| word)
+    fold(words, t, t_square, factors, |word| word, |_| true)
 }
 
 #[inline(always)]
@@ -54,6 +53,7 @@ fn fold<W: Copy>(
     t_square: &[u64],
     factors: &[(u64, u64)],
     word_of: impl Fn(W) -> u32,
+    finite: impl Fn(&[W]) -> bool,
 ) -> Sums {
     let mut sums = Sums { a: 0, b: 0, finite: true };
     for (block, (f, f_square)) in words.chunks(BLOCK_WORDS).zip(factors) {
@@ -64,6 +64,7 @@ fn fold<W: Copy>(
             // A 32-bit word's square fits 64 bits.
             b = b.wrapping_add((word * word).wrapping_mul(*t_square));
         }
+        sums.finite &= finite(block);
         sums.a = sums.a.wrapping_add(a.wrapping_mul(*f));
         sums.b = sums.b.wrapping_add(b.wrapping_mul(*f_square));
     }
