@@ -3,6 +3,8 @@
 mod sample;
 
 use sample::objects::sample;
+use schemas::bundle::Bundle;
+use schemas::object::{Object as _, ObjectError};
 
 #[test]
 fn every_object_is_read_from_the_one_encoding() {
@@ -51,6 +53,37 @@ fn every_flipped_bit_is_rejected_or_another_value() {
         assert!(rejected > 0, "{what}");
         assert_eq!(object.stem == "statement", other == 0, "{what}: {other} flips were read");
     }
+}
+
+#[test]
+fn a_field_that_an_object_has_not_is_rejected_by_name() {
+    // Longer than any name there is, so that it comes last in the one encoding.
+    let name = "z".repeat(24);
+    let mut tried = 0;
+    for object in sample::all(&sample()) {
+        let mut longer = object.bytes.clone();
+        if !(0xa1..0xb7).contains(&longer[0]) {
+            continue;
+        }
+        longer[0] += 1;
+        longer.extend([&[0x78, 24], name.as_bytes(), &[0]].concat());
+        let message = (object.read)(&longer).unwrap_err();
+        assert!(message.contains(&name), "{}/{}: {message}", object.stem, object.name);
+        tried += 1;
+    }
+    assert!(tried > 20, "{tried} maps");
+}
+
+/// Version 1 of a bundle has no register and no folds.
+#[test]
+fn fields_of_version_2_are_rejected_in_a_bundle_of_version_1() {
+    let mut bundle = Bundle::decode(include_bytes!("../../fixtures/bundle/agree.cbor")).unwrap();
+    bundle.covers.iter_mut().for_each(|cover| cover.checkpoint = None);
+    let mut bytes = bundle.encode();
+    // The version stands last.
+    assert_eq!(std::mem::replace(bytes.last_mut().unwrap(), 1), 2);
+    let found = ObjectError::Unknown { object: "bundle", field: "completeness".into() };
+    assert_eq!(Bundle::decode(&bytes), Err(found));
 }
 
 /// Limits come first: not even a header is read of an input that is too long or empty.

@@ -63,6 +63,7 @@ fn a_cosigned_bundle_proves_times_and_the_only_prediction() {
         let text = report.to_string();
         assert!(text.contains(&format!("time: lead: at least {} s from", after - by)), "{text}");
         assert!(text.contains(&format!("if at most {faulty} of 3 witnesses are wrong")), "{text}");
+        assert!(text.contains("leaves no prediction out is the log's word, signed"), "{text}");
         let json = verify::json::report(&report);
         assert_eq!(json["times"]["lead_s"], after - by);
         assert_eq!(json["register"], bundle.completeness.as_ref().unwrap().register.index);
