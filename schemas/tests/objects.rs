@@ -5,6 +5,7 @@ mod sample;
 use sample::objects::sample;
 use schemas::bundle::Bundle;
 use schemas::object::{Object as _, ObjectError};
+use schemas::opened::OpenedStep;
 
 #[test]
 fn every_object_is_read_from_the_one_encoding() {
@@ -84,6 +85,24 @@ fn fields_of_version_2_are_rejected_in_a_bundle_of_version_1() {
     assert_eq!(std::mem::replace(bytes.last_mut().unwrap(), 1), 2);
     let found = ObjectError::Unknown { object: "bundle", field: "completeness".into() };
     assert_eq!(Bundle::decode(&bytes), Err(found));
+}
+
+#[test]
+fn a_cover_is_of_a_tree_of_at_most_2_to_the_63_less_1_entries() {
+    let bundle = Bundle::decode(include_bytes!("../../fixtures/bundle/agree.cbor")).unwrap();
+    for (tree_size, taken) in [(i64::MAX as u64, true), (i64::MAX as u64 + 1, false)] {
+        let mut bundle = bundle.clone();
+        bundle.covers.last_mut().unwrap().tree_size = tree_size;
+        assert_eq!(Bundle::decode(&bundle.encode()).is_ok(), taken, "{tree_size}");
+    }
+}
+
+#[test]
+fn an_opened_step_is_refused_by_its_length_above_4_mib() {
+    let refused = |bytes: usize| OpenedStep::decode(&vec![0; bytes]).unwrap_err().to_string();
+    assert!(!refused(4 << 20).contains("4194304"), "{}", refused(4 << 20));
+    let beyond = refused((4 << 20) + 1);
+    assert!(beyond.contains("4194305") && beyond.contains("4194304"), "{beyond}");
 }
 
 /// Limits come first: not even a header is read of an input that is too long or empty.
