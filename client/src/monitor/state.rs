@@ -555,12 +555,19 @@ mod tests {
     #[test]
     fn what_is_found_too_often_is_told_once_more_and_then_only_counted() {
         let state = State::open(None, &log()).unwrap();
-        let change = state.begin().unwrap();
-        for number in 0..2 * FINDINGS_MAX {
-            let finding = Finding::new(Kind::Invalid, number.to_string(), "a message");
-            change.find(&finding, 0).unwrap();
-            change.find(&finding, 1).unwrap();
+        for numbers in [0..FINDINGS_MAX + 1, FINDINGS_MAX + 1..2 * FINDINGS_MAX] {
+            let change = state.begin().unwrap();
+            for number in numbers {
+                let finding = Finding::new(Kind::Invalid, number.to_string(), "a message");
+                change.find(&finding, 0).unwrap();
+                change.find(&finding, 1).unwrap();
+            }
+            change.finish().unwrap();
+            let findings = state.findings().unwrap();
+            assert_eq!(findings.len() as u64, FINDINGS_MAX + 1);
+            assert!(findings.last().unwrap().contains("further ones are not kept"));
         }
+        let change = state.begin().unwrap();
         change.find(&Finding::new(Kind::Genesis, "0", "another kind"), 0).unwrap();
         change.finish().unwrap();
         let findings = state.findings().unwrap();
