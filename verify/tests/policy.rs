@@ -298,6 +298,8 @@ fn a_policy_file_is_read_strictly_and_wrong_lines_are_told_by_number() {
         ("profile bf16\n", "line 10: profile \"bf16\" is not known here; expected \"f32-fma\""),
         ("profile f32-fma\nprofile f32-fma\n", "line 11: said on line 10 already; expected it once"),
         ("simulated maybe\n", "line 10: expected yes or no, found \"maybe\""),
+        ("simulated No\n", "line 10: expected yes or no, found \"No\""),
+        ("simulated YES\n", "line 10: expected yes or no, found \"YES\""),
         ("simulated no\n#\nsimulated no\n", "line 12: said on line 10 already"),
         ("faulty 01\n", "line 10: expected a decimal without leading zeros, found \"01\""),
         ("faulty -1\n", "line 10: expected a decimal"),
