@@ -305,6 +305,16 @@ fn each_wrong_missing_or_needless_register_is_told() {
     monitor.sees(&log, "register missing");
     log.add_register(id);
     assert_eq!(monitor.see(&log), (1, vec![]));
+    // A stranger's is none: the log's own is missing all the same.
+    let mut log = Log::new();
+    let id = log.add_run(0);
+    let predicted = log.append(signed(&prediction(id, 0, 3, 1), 2));
+    log.append(signed(&opening(id, predicted, 1), 2));
+    let register = Payload::Register(log.register(id));
+    log.append(signed(&register, 3));
+    let (status, findings) = Monitor::new().see(&log);
+    let kinds: Vec<_> = findings.iter().map(|finding| finding["finding"].as_str().unwrap()).collect();
+    assert_eq!((status, &kinds[..]), (1, &["register wrong", "register missing"][..]), "{findings:#?}");
 }
 
 #[test]

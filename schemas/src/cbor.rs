@@ -288,6 +288,10 @@ mod tests {
                 check(bytes)
             );
         }
+        // Of several such places the first is told.
+        for (bytes, first) in [("8318011802190003", 1), ("a2616201616100", 2), ("a261621801616100", 2)] {
+            assert_eq!(check(bytes), Err(CborError::NotDeterministic { offset: first }), "{bytes}");
+        }
         assert!(matches!(check("a2616101616102"), Err(CborError::NotDeterministic { .. })), "repeated key");
         let apart = check("a3616101616201616102");
         assert!(matches!(apart, Err(CborError::NotDeterministic { .. })), "a key repeated out of order");

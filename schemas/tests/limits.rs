@@ -5,6 +5,7 @@ use schemas::digest::{PlanDigest, StepSeal};
 use schemas::object::Object as _;
 use schemas::opened::OpenedStep;
 use schemas::plan::{GroupStep, Plan, Rule};
+use schemas::source::{Place, Source, SourceError};
 use schemas::window::{Chunk, WindowProof};
 
 const GPT2: &str = include_str!("../../fixtures/config/tiny.toml");
@@ -169,4 +170,23 @@ fn an_opened_step_has_its_limits() {
     opened.seals.push(StepSeal([7; 32]));
     let found = OpenedStep::decode(&opened.encode()).unwrap_err().to_string();
     assert!(found.contains("\"seals\": expected 0..=65535 items of 32 bytes"), "{found}");
+}
+
+#[test]
+fn a_part_of_a_source_is_given_whole_whatever_its_length_and_nothing_beside_it() {
+    let all: Vec<u8> = (0..400_000u32).map(|at| (at.wrapping_mul(0x9e37_79b9) >> 24) as u8).collect();
+    let source: &dyn Source = &&all[..];
+    // A piece is 128 KiB.
+    for bytes in [0, 1, 131_071, 131_072, 131_073, 262_144, 399_990] {
+        let mut pieces = Vec::new();
+        Place { at: 7, bytes }.read_pieces(source, |piece| pieces.extend_from_slice(piece)).unwrap();
+        assert!(pieces == all[7..7 + bytes as usize], "{bytes} bytes");
+        assert!(Place { at: 7, bytes }.read(source).unwrap() == pieces, "{bytes} bytes");
+    }
+    let mut beyond = [0; 8];
+    let ends = SourceError::Unreadable { at: 399_993, reason: "it ends before".into() };
+    assert_eq!(source.read_at(399_993, &mut beyond), Err(ends));
+    assert_eq!(source.read_at(399_992, &mut beyond), Ok(()));
+    assert!(source.read_at(u64::MAX, &mut beyond).is_err());
+    assert_eq!(Place::whole(source), Place { at: 0, bytes: 400_000 });
 }

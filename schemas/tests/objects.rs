@@ -3,6 +3,9 @@
 mod sample;
 
 use sample::objects::sample;
+use schemas::bundle::Bundle;
+use schemas::object::{Object as _, ObjectError};
+use schemas::opened::OpenedStep;
 
 #[test]
 fn every_object_is_read_from_the_one_encoding() {
@@ -51,6 +54,55 @@ fn every_flipped_bit_is_rejected_or_another_value() {
         assert!(rejected > 0, "{what}");
         assert_eq!(object.stem == "statement", other == 0, "{what}: {other} flips were read");
     }
+}
+
+#[test]
+fn a_field_that_an_object_has_not_is_rejected_by_name() {
+    // Longer than any name there is, so that it comes last in the one encoding.
+    let name = "z".repeat(24);
+    let mut tried = 0;
+    for object in sample::all(&sample()) {
+        let mut longer = object.bytes.clone();
+        if !(0xa1..0xb7).contains(&longer[0]) {
+            continue;
+        }
+        longer[0] += 1;
+        longer.extend([&[0x78, 24], name.as_bytes(), &[0]].concat());
+        let message = (object.read)(&longer).unwrap_err();
+        assert!(message.contains(&name), "{}/{}: {message}", object.stem, object.name);
+        tried += 1;
+    }
+    assert!(tried > 20, "{tried} maps");
+}
+
+/// Version 1 of a bundle has no register and no folds.
+#[test]
+fn fields_of_version_2_are_rejected_in_a_bundle_of_version_1() {
+    let mut bundle = Bundle::decode(include_bytes!("../../fixtures/bundle/agree.cbor")).unwrap();
+    bundle.covers.iter_mut().for_each(|cover| cover.checkpoint = None);
+    let mut bytes = bundle.encode();
+    // The version stands last.
+    assert_eq!(std::mem::replace(bytes.last_mut().unwrap(), 1), 2);
+    let found = ObjectError::Unknown { object: "bundle", field: "completeness".into() };
+    assert_eq!(Bundle::decode(&bytes), Err(found));
+}
+
+#[test]
+fn a_cover_is_of_a_tree_of_at_most_2_to_the_63_less_1_entries() {
+    let bundle = Bundle::decode(include_bytes!("../../fixtures/bundle/agree.cbor")).unwrap();
+    for (tree_size, taken) in [(i64::MAX as u64, true), (i64::MAX as u64 + 1, false)] {
+        let mut bundle = bundle.clone();
+        bundle.covers.last_mut().unwrap().tree_size = tree_size;
+        assert_eq!(Bundle::decode(&bundle.encode()).is_ok(), taken, "{tree_size}");
+    }
+}
+
+#[test]
+fn an_opened_step_is_refused_by_its_length_above_4_mib() {
+    let refused = |bytes: usize| OpenedStep::decode(&vec![0; bytes]).unwrap_err().to_string();
+    assert!(!refused(4 << 20).contains("4194304"), "{}", refused(4 << 20));
+    let beyond = refused((4 << 20) + 1);
+    assert!(beyond.contains("4194305") && beyond.contains("4194304"), "{beyond}");
 }
 
 /// Limits come first: not even a header is read of an input that is too long or empty.

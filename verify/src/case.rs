@@ -259,3 +259,17 @@ fn cut(text: String, chars_max: usize) -> String {
         _ => text,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_cut_to_what_a_verdict_holds_and_have_no_control_characters() {
+        for (cut, chars_max) in [(note as fn(String) -> String, 400), (missing_line, 200)] {
+            assert_eq!(cut("\u{e9}".repeat(chars_max)), "\u{e9}".repeat(chars_max));
+            assert_eq!(cut("\u{e9}".repeat(chars_max + 1)), "\u{e9}".repeat(chars_max - 3) + "...");
+            assert_eq!(cut("a\u{1b}b\nc".into()), "a b c");
+        }
+    }
+}

@@ -66,6 +66,32 @@ fn an_answer_that_is_absent_or_for_another_step_is_found_without_a_replay() {
 }
 
 #[test]
+fn an_answer_for_an_earlier_step_is_as_wrong_as_one_for_a_later() {
+    let world = world();
+    let mut compared = BTreeSet::new();
+    for (later, step) in (0..12).flat_map(|later| (0..3).map(move |step| (later, step))) {
+        let mut story = Story::new();
+        story.log_run(&world);
+        story.log_prediction(&world, false);
+        for number in 0..later {
+            story.log.append(vec![number]);
+        }
+        let note = story.log.checkpoint(story.log.size());
+        let chosen = honest_answer(&world, &note).step;
+        for body in world.bodies(2) {
+            let mut receipt = story.receipt(&world, 2, &body, &note);
+            receipt.answer = receipt.answer.map(|answer| Answer { step, ..answer });
+            story.log_receipt(receipt, &body, device_key(body.rank));
+        }
+        let decision = story.decision(&world, None);
+        let findings = if step == chosen { 0 } else { 2 };
+        assert_eq!(decision.findings.len(), findings, "answers for step {step}, chosen was {chosen}");
+        compared.insert(step.cmp(&chosen));
+    }
+    assert_eq!(compared.len(), 3, "earlier ones, later ones and the right ones");
+}
+
+#[test]
 fn receipts_that_answer_different_challenges_do_not_agree_with_or_without_a_replay() {
     let world = world();
     let mut story = Story::new();

@@ -7,7 +7,7 @@ use schemas::receipt::ReceiptBody;
 use schemas::record::NonFinite;
 use schemas::verdict::Outcome;
 use support::judged::judge_without;
-use support::story::{Story, device_key, policy};
+use support::story::{Story, device_key, policy, some_verdict};
 use support::trust::failed;
 use support::{World, invalid_bodies, invalid_world, outcome};
 use verify::bundle::check;
@@ -106,6 +106,29 @@ fn a_bundle_of_version_1_implies_no_body_even_where_that_takes_no_fold() {
         (7, true),
         "{why}"
     );
+}
+
+#[test]
+fn a_body_that_is_left_out_is_held_to_the_steps_of_its_receipt() {
+    let world = World::new(2, 2, 2);
+    let mut story = Story::new();
+    story.log_run(&world);
+    story.log_prediction(&world, false);
+    let note = story.log.checkpoint(story.log.size());
+    for body in world.bodies(2) {
+        let mut receipt = story.receipt(&world, 2, &body, &note);
+        receipt.steps.end -= 1;
+        story.log_receipt(receipt, &body, device_key(body.rank));
+    }
+    story.log_opening(&world);
+    let entries = story.receipts.iter().map(|logged| logged.entry).collect();
+    let verdict = some_verdict(&world, &story, entries);
+    story.log_verdict_of(verdict);
+    let mut bundle = story.bundle_2(&world, &[], &[]);
+    story.leave_out_implied(&world, &mut bundle);
+    assert_eq!(bundle.attachments.len(), 1, "both bodies follow from the prediction");
+    let why = "entry 3: receipt body: a record's step: expected within 0..1, found 1";
+    assert_eq!(failed(&check(&bundle.encode(), &policy(story.log.key()))), (7, why.into()));
 }
 
 #[test]

@@ -239,6 +239,22 @@ fn every_field_of_a_verdict_is_compared_with_the_comparison_made_again() {
 }
 
 #[test]
+fn a_field_is_told_whole_up_to_600_characters_and_cut_there() {
+    let world = small();
+    let told = |chars: usize| {
+        let mut story = Story::whole(&world, &world.bodies(2), vec![], false);
+        let change = |verdict: &mut Verdict| {
+            verdict.missing = [150, 150, 150, chars - 466].map(|count| "x".repeat(count)).to_vec();
+        };
+        let (_, why) = with_verdict(&world, &mut story, change);
+        let told = why.strip_prefix("the logged verdict's missing is ").unwrap();
+        told.strip_suffix(", the comparison gives []").unwrap().to_owned()
+    };
+    assert!(told(600).ends_with("x\"]") && told(600).chars().count() == 600, "{}", told(600));
+    assert!(told(601).ends_with("x\"...") && told(601).chars().count() == 603, "{}", told(601));
+}
+
+#[test]
 fn refused_receipts_are_their_signers_word_and_noted() {
     let world = small();
     // One receipt of two: the other was refused.

@@ -71,10 +71,24 @@ fn each_entry_has_to_stand_before_those_that_rest_on_it() {
     }
     receipt_last.log_verdict(&world, None);
     move_last(&mut receipt_last, |story| &mut story.receipts[1].index);
+    // Where no receipt stands between them.
+    let mut opened_before = Story::new();
+    opened_before.log_run(&world);
+    opened_before.log_prediction(&world, false);
+    opened_before.log_opening(&world);
+    move_last(&mut opened_before, |story| &mut story.prediction_index);
+    opened_before.log_verdict(&world, None);
+    let mut judged_before = Story::new();
+    judged_before.log_run(&world);
+    judged_before.log_prediction(&world, true);
+    judged_before.log_verdict(&world, None);
+    move_last(&mut judged_before, |story| &mut story.prediction_index);
     for (story, expected) in [
         (run_last, "expected run before prediction, found it at index 8 and the other at 3"),
         (opening_last, "expected opening before verdict, found it at index 8 and the other at 7"),
         (receipt_last, "expected receipt before verdict, found it at index 6 and the other at 5"),
+        (opened_before, "expected prediction before opening, found it at index 4 and the other at 3"),
+        (judged_before, "expected prediction before verdict, found it at index 4 and the other at 3"),
     ] {
         assert_eq!(failure(&story, &world), (6, expected.into()));
     }

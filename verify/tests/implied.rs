@@ -65,8 +65,11 @@ fn a_rank_beyond_the_devices_is_not_implied() {
     let four = world.bodies(4);
     let (folds, which) = terms(&world, 2).folds(&four.iter().skip(2).collect::<Vec<_>>());
     assert_eq!((folds.len(), which), (0, vec![false, false]));
-    let (folds, which) = terms(&world, 1).folds(&[&four[3]]);
-    assert_eq!((folds.len(), which), (0, vec![false]));
+    for rank in [3, 1023] {
+        let far = ReceiptBody { rank, ..four[3].clone() };
+        let (folds, which) = terms(&world, 1).folds(&[&far]);
+        assert_eq!((folds.len(), which), (0, vec![false]), "device {rank}");
+    }
 }
 
 #[test]

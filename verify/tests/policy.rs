@@ -63,6 +63,7 @@ fn a_cosigned_bundle_proves_times_and_the_only_prediction() {
         let text = report.to_string();
         assert!(text.contains(&format!("time: lead: at least {} s from", after - by)), "{text}");
         assert!(text.contains(&format!("if at most {faulty} of 3 witnesses are wrong")), "{text}");
+        assert!(text.contains("leaves no prediction out is the log's word, signed"), "{text}");
         let json = verify::json::report(&report);
         assert_eq!(json["times"]["lead_s"], after - by);
         assert_eq!(json["register"], bundle.completeness.as_ref().unwrap().register.index);
@@ -297,6 +298,8 @@ fn a_policy_file_is_read_strictly_and_wrong_lines_are_told_by_number() {
         ("profile bf16\n", "line 10: profile \"bf16\" is not known here; expected \"f32-fma\""),
         ("profile f32-fma\nprofile f32-fma\n", "line 11: said on line 10 already; expected it once"),
         ("simulated maybe\n", "line 10: expected yes or no, found \"maybe\""),
+        ("simulated No\n", "line 10: expected yes or no, found \"No\""),
+        ("simulated YES\n", "line 10: expected yes or no, found \"YES\""),
         ("simulated no\n#\nsimulated no\n", "line 12: said on line 10 already"),
         ("faulty 01\n", "line 10: expected a decimal without leading zeros, found \"01\""),
         ("faulty -1\n", "line 10: expected a decimal"),

@@ -87,6 +87,7 @@ mod tests {
             let mut bytes = lists.encode();
             bytes.pop();
             assert_eq!(RunLists::decode(&bytes), None);
+            assert_eq!(RunLists::decode(&[&lists.encode()[..], &[0]].concat()), None);
             lists.entries.push(leaf_hash(&count.to_le_bytes()));
             if count % 3 == 0 {
                 lists.predictions.push(leaf_hash(&count.to_le_bytes()));

@@ -513,15 +513,79 @@ mod tests {
         }
     }
 
+    fn key(seed: u8) -> PublicKey {
+        SecretKey::from_seed([seed; 32]).public()
+    }
+
+    #[test]
+    fn a_state_of_another_version_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let open = || State::open(Some(folder.path()), &log());
+        let state = open().unwrap();
+        let change = state.begin().unwrap();
+        let mut meta = change.write.open_table(META).unwrap();
+        meta.insert("version", 2u64.to_le_bytes().as_slice()).unwrap();
+        drop(meta);
+        change.finish().unwrap();
+        drop(state);
+        let error = open().err().unwrap();
+        assert!(matches!(error, StateError::Version { found: 2, .. }), "{error}");
+    }
+
+    #[test]
+    fn of_several_predictions_or_openings_the_first_is_named() {
+        let state = State::open(None, &log()).unwrap();
+        let change = state.begin().unwrap();
+        let steps = |first, end| Steps { first, end };
+        let predict = |steps, index| change.predict(RunId([1; 32]), key(1), steps, index).unwrap();
+        assert_eq!(predict(steps(0, 3), 2), None);
+        assert_eq!(predict(steps(2, 5), 3), Some((steps(0, 3), 2)));
+        // Those two are one range from here on.
+        assert_eq!(predict(steps(4, 6), 4), Some((steps(0, 5), 2)));
+        assert_eq!(predict(steps(6, 7), 5), None);
+        let open = |index| change.open(EntryDigest([1; 32]), key(1), RunId([1; 32]), index).unwrap();
+        assert_eq!([open(6), open(7), open(8)], [None, Some(6), Some(6)]);
+    }
+
+    #[test]
+    fn an_opening_by_the_signer_and_of_the_run_alone_opens_whether_it_comes_before_or_after() {
+        let (prediction, run) = (EntryDigest([9; 32]), RunId([1; 32]));
+        for (signer, of, opens) in [(1, 1, true), (2, 1, false), (1, 2, false)] {
+            for before in [true, false] {
+                let state = State::open(None, &log()).unwrap();
+                let change = state.begin().unwrap();
+                let open = || change.open(prediction, key(signer), RunId([of; 32]), 3).unwrap();
+                assert!(!before || open().is_none());
+                change.seal(prediction, key(1), run, (100, 2)).unwrap();
+                assert!(before || open().is_none());
+                // The second that is stated still counts.
+                assert_eq!(change.take_overdue(100).unwrap(), []);
+                let expected = if opens { vec![] } else { vec![(100, 2, prediction)] };
+                assert_eq!(change.take_overdue(101).unwrap(), expected, "{signer} {of} {before}");
+                assert_eq!(change.take_overdue(101).unwrap(), [], "told once");
+            }
+        }
+    }
+
     #[test]
     fn what_is_found_too_often_is_told_once_more_and_then_only_counted() {
         let state = State::open(None, &log()).unwrap();
-        let change = state.begin().unwrap();
-        for number in 0..2 * FINDINGS_MAX {
-            let finding = Finding::new(Kind::Invalid, number.to_string(), "a message");
-            change.find(&finding, 0).unwrap();
-            change.find(&finding, 1).unwrap();
+        for numbers in [0..FINDINGS_MAX + 1, FINDINGS_MAX + 1..2 * FINDINGS_MAX] {
+            let change = state.begin().unwrap();
+            for number in numbers {
+                let finding = Finding::new(Kind::Invalid, number.to_string(), "a message");
+                change.find(&finding, 0).unwrap();
+                // Once more, of one that is kept.
+                if number < FINDINGS_MAX {
+                    change.find(&finding, 1).unwrap();
+                }
+            }
+            change.finish().unwrap();
+            let findings = state.findings().unwrap();
+            assert_eq!(findings.len() as u64, FINDINGS_MAX + 1);
+            assert!(findings.last().unwrap().contains("further ones are not kept"));
         }
+        let change = state.begin().unwrap();
         change.find(&Finding::new(Kind::Genesis, "0", "another kind"), 0).unwrap();
         change.finish().unwrap();
         let findings = state.findings().unwrap();
