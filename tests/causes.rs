@@ -294,7 +294,8 @@ fn what_went_wrong_before_the_first_record_is_no_devices_fault() {
     let predict = format!("predict --run run.toml --steps 1..3 --out run --key predictor.key {commit}");
     shop.run("oracle", &predict).expect_code(0);
     shop.challenge("run", &log).expect_code(0);
-    let run = "run --backend simulated --job run/job --challenge run/job/challenge.note --devices 2 --steps 1..3";
+    let run =
+        "run --backend simulated --job run/job --challenge run/job/challenge.note --devices 2 --steps 1..3";
     let drill = "--misconfigured 1:forward.layer1.mlp.contract:uncontracted";
     shop.run("device", &format!("{run} --keys keys --out run/receipts --traces {drill}")).expect_code(0);
     let mut ended = shop.reconcile("run", &log, "--replay run.toml").expect_code(1);

@@ -3,6 +3,33 @@
 use std::process::Command;
 use tests::workshop::{Workshop, workspace};
 
+/// "Every one explains itself with `--help` and an example."
+#[test]
+fn every_command_of_the_four_programs_has_help_with_an_example() {
+    let shop = Workshop::open();
+    let mut asked: Vec<(&str, String)> =
+        ["client", "device", "ledger", "oracle"].map(|name| (name, String::new())).into();
+    let mut seen = 0;
+    while let Some((program, command)) = asked.pop() {
+        let help = shop.run(program, &format!("{command} --help")).expect_code(0).stdout;
+        assert!(
+            help.contains(&format!("\n  {program}{command} ")),
+            "{program}{command} has no example: {help}"
+        );
+        assert!(
+            help.contains("\nExample:\n") || help.contains("\nExamples:\n"),
+            "{program}{command}: {help}"
+        );
+        seen += 1;
+        let Some((_, list)) = help.split_once("\nCommands:\n") else { continue };
+        let lines = list.lines().take_while(|line| !line.is_empty());
+        let names = lines.filter(|line| line.starts_with("  ") && !line.starts_with("   "));
+        let names = names.filter_map(|line| line.split_whitespace().next()).filter(|name| *name != "help");
+        asked.extend(names.map(|name| (program, format!("{command} {name}"))));
+    }
+    assert!(seen >= 4 + 12 + 5 + 5 + 6 + 2, "found {seen} commands");
+}
+
 #[test]
 fn the_commands_of_the_readme_end_in_a_verified_bundle() {
     let shop = Workshop::open();

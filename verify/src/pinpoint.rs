@@ -69,7 +69,9 @@ pub fn reads_parameters(operation: &Operation) -> bool {
 
 /// What to say of a difference in the first recorded step, if it may come of the state that step began with.
 pub fn unrecorded_before(step: u64) -> String {
-    format!("no record shows the state before step {step}: this may come of an earlier step, and of any device")
+    format!(
+        "no record shows the state before step {step}: this may come of an earlier step, and of any device"
+    )
 }
 
 /// What is known of a wrong tensor.

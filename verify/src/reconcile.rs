@@ -75,6 +75,7 @@ use crate::pinpoint::reads_parameters;
 use crate::prediction::{check_body, check_plan};
 use crate::receipt::{Admitted, check_shape};
 use crate::update;
+use schemas::counted::counted;
 use schemas::plan::Operation;
 use schemas::record::NonFinite;
 use schemas::verdict::{Cause, Finding, Outcome, Phase, Verdict};
@@ -324,7 +325,8 @@ fn finish(case: &Case, decision: &mut Decision) {
     let findings = decision.findings.len();
     if findings > LISTED_MAX {
         decision.findings.truncate(LISTED_MAX);
-        decision.missing.insert(0, format!("room for {} more findings in this step", findings - LISTED_MAX));
+        let more = counted((findings - LISTED_MAX) as u64, "more finding");
+        decision.missing.insert(0, format!("room for {more} in this step"));
     }
     let missing = decision.missing.len();
     if missing > LISTED_MAX {

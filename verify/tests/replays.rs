@@ -167,7 +167,8 @@ fn a_logged_cause_that_needs_a_replay_is_its_signers_word_and_the_rest_is_checke
 }
 
 /// What to say of a difference that may come of the state before step 1.
-const BEFORE: &str = "; no record shows the state before step 1: this may come of an earlier step, and of any device";
+const BEFORE: &str =
+    "; no record shows the state before step 1: this may come of an earlier step, and of any device";
 
 #[test]
 fn what_may_come_of_a_step_without_records_is_no_fault() {
