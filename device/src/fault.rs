@@ -139,7 +139,7 @@ pub const FORMS: [Form; 16] = [
         required: &["device", "step"],
         optional: &[],
         what: "the record has made-up trace roots, losses and partial; peers get the true gradient",
-        verdict: "device, phase receipt: it contradicts what its peers received (2 devices or more)",
+        verdict: "device, phase receipt: it contradicts what a peer says it received (2 devices or more)",
         example: "lying-receipt:device=1,step=3",
     },
     Form {
