@@ -65,8 +65,8 @@ pub fn explain(bundle: &StoredBundle) -> String {
                 format!(
                     "the log's register, entry {index}, which lists every prediction of this run: {count}"
                 ),
-                "that nobody made several predictions with one key, in this log, to show the one that fits. That the log \
-                 left none out is its signed word, which anybody who reads the log can check.",
+                "that nobody made several predictions with one key, in this log, to show the one that fits. That the \
+                 log left none out is its signed word, which anybody who reads the log can check.",
             );
         }
         None => part(
@@ -106,11 +106,13 @@ fn tell_entry(entry: &ProvenEntry, part: &mut impl FnMut(&str, String, &str)) {
         ),
         Payload::Prediction(prediction) if prediction.open.is_some() => (
             format!("what every device must get in steps {}, for all to read", prediction.steps),
-            "that the prediction was there before the receipts were signed; but whoever made them could have copied it.",
+            "that the prediction was there before the receipts were signed; but whoever made them could have copied \
+             it.",
         ),
         Payload::Prediction(prediction) => (
             format!("what every device must get in steps {}, as a sealed hash", prediction.steps),
-            "that the prediction was made before the receipts were signed, and that nobody could read it out of the log.",
+            "that the prediction was made before the receipts were signed, and that nobody could read it out of the \
+             log.",
         ),
         Payload::Opening(_) => (
             "what was sealed, laid open".into(),
@@ -129,7 +131,7 @@ fn tell_entry(entry: &ProvenEntry, part: &mut impl FnMut(&str, String, &str)) {
         ),
         Payload::Verdict(verdict) => (
             format!("the comparison's outcome: {}", verdict.outcome.word()),
-            "what the signer found. `client verify` compares again, and says what then still rests on the signer's word.",
+            "what the signer found. `client verify` compares again, and says what still rests on the signer's word.",
         ),
         Payload::Register(_) => ("a register, which does not belong here".into(), "nothing."),
     };

@@ -103,7 +103,8 @@ fn predicted(
     }
 }
 
-/// Why the device may have begun the step with other parameters than the predicted ones, if nothing shows that it did not.
+/// Why the device may have begun the step with other parameters than the predicted ones. None if it did not, or nothing
+/// says that it did.
 fn doubt(entries: &Entries, secrets: &Secrets, step: u64, signed: Option<&ReceiptBody>) -> Option<String> {
     let before = step.checked_sub(1)?;
     let Some(predicted) = secrets.body.record(before).and_then(|record| record.outcome.as_ref()) else {

@@ -151,8 +151,8 @@ pub(crate) fn contradicted(scene: &Scene, rank: u64, witness: u64, level: u32) -
     let mut finding = scene.finding(rank, Phase::Receipt);
     finding.peer = Some(witness);
     finding.note = note(format!(
-        "its receipt contradicts what device {witness} says it received from it at level {level}, which is as predicted: \
-         one of the two receipts is untrue"
+        "its receipt contradicts what device {witness} says it received from it at level {level}, which is as \
+         predicted: one of the two receipts is untrue"
     ));
     finding
 }

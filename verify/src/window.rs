@@ -38,7 +38,11 @@ pub enum WindowError {
         found: PlanDigest,
     },
     /// No such step or leaf.
-    #[error("the proof is about step {step} leaf {leaf}; the plan has {} of {}", counted(*steps, "step"), counted(*leaves, "leaf"))]
+    #[error(
+        "the proof is about step {step} leaf {leaf}; the plan has {} of {}",
+        counted(*steps, "step"),
+        counted(*leaves, "leaf")
+    )]
     Outside {
         /// The proof's.
         step: u64,
