@@ -40,6 +40,8 @@ pub(super) struct Found {
     pub(super) openings: Vec<Seen<Opening>>,
     pub(super) receipts: Vec<Seen<Receipt>>,
     pub(super) verdicts: Vec<Seen<Verdict>>,
+    /// Whether the server says that it listed all.
+    pub(super) complete: bool,
     /// What is not shown, in words.
     pub(super) notes: Vec<String>,
     /// Why the newest register does not hold, if it does not.
@@ -91,6 +93,7 @@ pub(super) fn gather(ledger: &Ledger, run: RunId, predictors: &[PublicKey]) -> a
         openings: kinds.openings,
         receipts: kinds.receipts,
         verdicts: kinds.verdicts,
+        complete,
         notes,
         register_fails,
     })
