@@ -99,7 +99,7 @@ pub(super) fn gather(ledger: &Ledger, run: RunId, predictors: &[PublicKey]) -> a
     })
 }
 
-/// In which order entries are looked at, where they are too many: nobody's flood hides an opening. Keys cost nothing, so
+/// In which order entries are looked at, where they are too many: nobody's flood hides an opening. Keys cost nothing:
 /// what the predictors asked about have signed comes before what others have; where nobody is asked about, what the
 /// signer of the first run statement has.
 fn in_order(listed: &mut [RunEntry], predictors: &[PublicKey]) {

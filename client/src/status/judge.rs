@@ -184,8 +184,8 @@ pub(super) fn judge(
 fn sealed(prediction: &Seen<Prediction>, complete: bool, now_unix_s: u64) -> anyhow::Result<State> {
     if !complete {
         let message = format!(
-            "the server lists only a part of the run's entries, in which there is no opening of entry {}: whether it is \
-             opened is not known",
+            "the server lists only a part of the run's entries, in which there is no opening of entry {}: whether it \
+             is opened is not known",
             prediction.index
         );
         let hint = "--predictor-key asks about one predictor alone; `client monitor` reads the whole log, and tells of \
