@@ -21,6 +21,10 @@ fn predicted_of_width(channels: u64, more: &str) -> (Workshop, Log) {
         .unwrap()
         .replace("n_embd = 24", &format!("n_embd = {channels}"));
     std::fs::write(shop.path("run.toml"), text).unwrap();
+    if channels != 24 {
+        // Which step's norm is another hangs on every word of the text: one that does not change.
+        std::fs::copy(tests::workshop::workspace().join("LICENSE-APACHE"), shop.path("corpus.txt")).unwrap();
+    }
     let log = shop.ledger();
     let commit = format!("--commit --ledger {} --log-key log/log.pub {more}", log.url);
     let predict = format!("predict --run run.toml --steps 0..3 --out run --key predictor.key {commit}");
@@ -37,7 +41,11 @@ fn diverges(shop: &Workshop, log: &Log, devices: &str, texts: &[&str]) -> Ended 
         ended = ended.expect_text(text);
     }
     let genuine = shop.verify("run.tally").expect_code(1).expect_text("genuine, but verdict is diverge");
-    assert!(!genuine.stdout.contains("verify: error"), "{}", genuine.stdout);
+    assert!(
+        genuine.stdout.contains("\n8. comparison gives the logged verdict again [ok]"),
+        "{}",
+        genuine.stdout
+    );
     ended
 }
 
@@ -271,7 +279,7 @@ fn an_optimizer_and_a_norm_in_another_configuration_are_named() {
     diverges(&shop, &log, "--misconfigured 1:adamw:uncontracted", &texts);
 
     // A norm is one number of 24 bits, which most ways to add up leave as it is; of this width one step's is another.
-    let (shop, log) = predicted_of_width(48, "");
+    let (shop, log) = predicted_of_width(80, "");
     let texts = [
         "device 1 (",
         "phase update",
@@ -281,6 +289,50 @@ fn an_optimizer_and_a_norm_in_another_configuration_are_named() {
         "the reduced gradient is as predicted, its norm is not; computed again in this configuration",
     ];
     diverges(&shop, &log, "--misconfigured 1:norm:uncontracted", &texts);
+}
+
+/// A wrong configuration from step 0 on, and a prediction from step 1 on: the honest device begins it with wrong
+/// parameters, too.
+#[test]
+fn what_went_wrong_before_the_first_record_is_no_devices_fault() {
+    let shop = Workshop::open();
+    shop.write_run("run", 1);
+    let log = shop.ledger();
+    let commit = format!("--commit --ledger {} --log-key log/log.pub", log.url);
+    let predict = format!("predict --run run.toml --steps 1..3 --out run --key predictor.key {commit}");
+    shop.run("oracle", &predict).expect_code(0);
+    shop.challenge("run", &log).expect_code(0);
+    let run =
+        "run --backend simulated --job run/job --challenge run/job/challenge.note --devices 2 --steps 1..3";
+    let drill = "--misconfigured 1:forward.layer1.mlp.contract:uncontracted";
+    shop.run("device", &format!("{run} --keys keys --out run/receipts --traces {drill}")).expect_code(0);
+    let mut ended = shop.reconcile("run", &log, "--replay run.toml").expect_code(1);
+    for text in [
+        "diverge at step 1",
+        "device 0 (",
+        "device 1 (",
+        "operation forward.embedding",
+        "no record shows the state before step 1: this may come of an earlier step, and of any device",
+    ] {
+        ended = ended.expect_text(text);
+    }
+    shop.verify("run.tally").expect_code(1).expect_text("genuine, but verdict is diverge");
+    assert_eq!(ended.stdout.matches("cause      undetermined\n").count(), 2, "{}", ended.stdout);
+
+    let pinpoint = |step: u64, more: &str| {
+        let trace = format!("run/receipts/traces/rank-1/step-00000{step}-leaf-0002.cbor");
+        let all = format!("pinpoint {trace} --prediction run/prediction --replay run.toml {more}");
+        shop.run("client", &all).expect_code(1).expect_text("operation forward.embedding")
+    };
+    let receipt = "--receipt run/receipts/receipt-1.cose";
+    for more in ["", receipt] {
+        let ended = pinpoint(1, more).expect_text("cause undetermined");
+        ended.expect_text("no record shows the state before step 1");
+    }
+    // A step whose device says that it did not begin as predicted; without its receipt nobody says so.
+    let ended = pinpoint(2, receipt).expect_text("cause undetermined");
+    ended.expect_text("its parameters after step 1 are not as predicted either, so this may be inherited");
+    pinpoint(2, "").expect_text("note: without --receipt nothing shows that the trace is of this run");
 }
 
 #[test]

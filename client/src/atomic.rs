@@ -52,7 +52,7 @@ pub fn write_new(path: &Path, bytes: &[u8], mode: u32) -> Result<(), WriteError>
     })
 }
 
-fn wrap(path: &Path, work: impl FnOnce() -> io::Result<()>) -> Result<(), WriteError> {
+fn wrap<T>(path: &Path, work: impl FnOnce() -> io::Result<T>) -> Result<T, WriteError> {
     work().map_err(|source| WriteError { path: path.to_owned(), source })
 }
 
@@ -63,13 +63,7 @@ struct Staged {
 
 impl Staged {
     fn create(path: &Path, bytes: &[u8], mode: u32) -> io::Result<Staged> {
-        let mut random = [0; 8];
-        getrandom::fill(&mut random).map_err(|error| io::Error::other(error.to_string()))?;
-        let name = path.file_name().ok_or_else(|| io::Error::other("the path names no file"))?;
-        let mut staged_name = std::ffi::OsString::from(".");
-        staged_name.push(name);
-        staged_name.push(format!(".{}.partial", hex::encode(random)));
-        let staged = Staged { path: path.with_file_name(staged_name) };
+        let staged = Staged { path: staged_beside(path)? };
         let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&staged.path)?;
         file.write_all(bytes)?;
         file.sync_all()?;
@@ -82,6 +76,57 @@ impl Drop for Staged {
         // After a rename there is nothing left to remove.
         let _ = fs::remove_file(&self.path);
     }
+}
+
+/// A new folder that is there whole or not at all: filled beside its place, removed when dropped before it is placed.
+pub struct StagedFolder {
+    path: PathBuf,
+    place: PathBuf,
+}
+
+impl StagedFolder {
+    /// For a folder that must not be there yet.
+    pub fn create(place: &Path) -> Result<StagedFolder, WriteError> {
+        wrap(place, || {
+            if place.symlink_metadata().is_ok() {
+                return Err(io::ErrorKind::AlreadyExists.into());
+            }
+            let path = staged_beside(place)?;
+            fs::create_dir(&path)?;
+            Ok(StagedFolder { path, place: place.to_owned() })
+        })
+    }
+
+    /// Where it is filled.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Gives it its name. Only an empty folder can have come there since, and would be replaced.
+    pub fn place(self) -> Result<(), WriteError> {
+        wrap(&self.place, || {
+            fs::rename(&self.path, &self.place)?;
+            sync_folder_of(&self.place)
+        })
+    }
+}
+
+impl Drop for StagedFolder {
+    fn drop(&mut self) {
+        // After a rename there is nothing left to remove.
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+/// A name beside a place that nobody has.
+fn staged_beside(path: &Path) -> io::Result<PathBuf> {
+    let mut random = [0; 8];
+    getrandom::fill(&mut random).map_err(|error| io::Error::other(error.to_string()))?;
+    let name = path.file_name().ok_or_else(|| io::Error::other("the path names no file"))?;
+    let mut staged_name = std::ffi::OsString::from(".");
+    staged_name.push(name);
+    staged_name.push(format!(".{}.partial", hex::encode(random)));
+    Ok(path.with_file_name(staged_name))
 }
 
 /// Makes a name in a folder durable.

@@ -65,8 +65,8 @@ pub fn explain(bundle: &StoredBundle) -> String {
                 format!(
                     "the log's register, entry {index}, which lists every prediction of this run: {count}"
                 ),
-                "that the predictor did not make many predictions and show the one that fits. That the log left none \
-                 out is its signed word, which anybody who reads the log can check.",
+                "that nobody made several predictions with one key, in this log, to show the one that fits. That the \
+                 log left none out is its signed word, which anybody who reads the log can check.",
             );
         }
         None => part(
@@ -79,12 +79,12 @@ pub fn explain(bundle: &StoredBundle) -> String {
     part(
         "plan and attachments",
         format!(
-            "the plan ({} bytes), and {} ({attached} bytes): the opened prediction, what each device recorded, \
-             and evidence if there is any",
+            "the plan ({} bytes), and {} ({attached} bytes): the opened prediction, what devices recorded that does \
+             not follow from it, and evidence if there is any",
             bundle.plan_bytes(),
             counted(bundle.attachments.len() as u64, "attachment")
         ),
-        "that the verdict can be reached again from the start, by you: nothing of it has to be believed.",
+        "that you can compare again from the start: whether the numbers agree has not to be believed.",
     );
     text
 }
@@ -106,11 +106,13 @@ fn tell_entry(entry: &ProvenEntry, part: &mut impl FnMut(&str, String, &str)) {
         ),
         Payload::Prediction(prediction) if prediction.open.is_some() => (
             format!("what every device must get in steps {}, for all to read", prediction.steps),
-            "that the prediction was there before the receipts; but whoever made them could have copied it.",
+            "that the prediction was there before the receipts were signed; but whoever made them could have copied \
+             it.",
         ),
         Payload::Prediction(prediction) => (
             format!("what every device must get in steps {}, as a sealed hash", prediction.steps),
-            "that the prediction was made before the receipts, and that nobody could read it out of the log.",
+            "that the prediction was made before the receipts were signed, and that nobody could read it out of the \
+             log.",
         ),
         Payload::Opening(_) => (
             "what was sealed, laid open".into(),
@@ -124,12 +126,12 @@ fn tell_entry(entry: &ProvenEntry, part: &mut impl FnMut(&str, String, &str)) {
                 receipt.devices,
                 if receipt.simulated { " (simulated: no device at all)" } else { "" }
             ),
-            "that the receipt was made after the prediction was in the log, by whoever holds the device's key. Not \
-             that a certain physical card did the work.",
+            "that the receipt was signed after the prediction was in the log, by whoever holds the device's key. Not \
+             that a certain physical card did the work, or when.",
         ),
         Payload::Verdict(verdict) => (
             format!("the comparison's outcome: {}", verdict.outcome.word()),
-            "what the signer found. `client verify` compares again and takes nobody's word for it.",
+            "what the signer found. `client verify` compares again, and says what still rests on the signer's word.",
         ),
         Payload::Register(_) => ("a register, which does not belong here".into(), "nothing."),
     };

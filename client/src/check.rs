@@ -27,7 +27,7 @@ pub fn run(args: &VerifyArgs) -> anyhow::Result<u8> {
     } else {
         output::result(&output::printable(&report.to_string()));
     }
-    if let Some(hint) = hint_of(&report) {
+    if let Some(hint) = hint_of(&report, &file) {
         output::hint(hint);
     }
     Ok(report.class as u8)
@@ -78,8 +78,7 @@ fn policy(args: &VerifyArgs) -> anyhow::Result<Policy> {
 
 /// Reads a policy file.
 pub fn policy_file(path: &Path) -> anyhow::Result<Policy> {
-    // A byte more than may be: what is too long is for the parser to tell.
-    let bytes = read_file(path, tlog::policy::POLICY_BYTES_MAX as u64 + 1)?;
+    let bytes = read_file(path, tlog::policy::POLICY_BYTES_MAX as u64)?;
     verify::policy_file::parse(&bytes).map_err(|error| {
         let hint = "a policy has lines such as `log VKEY`, `quorum none`, `predictor KEY`; docs/spec/bundle.md \
                     lists all";
@@ -88,10 +87,10 @@ pub fn policy_file(path: &Path) -> anyhow::Result<Policy> {
 }
 
 /// What may be behind a failed check.
-fn hint_of(report: &Report) -> Option<&'static str> {
+fn hint_of(report: &Report, file: &StoredFile) -> Option<&'static str> {
     let Check { number, state: State::Fails(why), .. } = report.failure()? else { return None };
     match number {
-        1 => Some(output::NO_BUNDLE),
+        1 => Some(file.advice()),
         2 if why.contains("no quorum") => Some(
             "a later bundle of the same run may have more cosignatures: `client reconcile` again writes one",
         ),

@@ -74,6 +74,7 @@ fn fetch(
         all if all > DERIVED_MAX => output::note(&format!(
             "the first {DERIVED_MAX} of {all} predictions were read and are as listed; the others are the log's word"
         )),
+        1 => output::note("the one prediction was read and is as listed"),
         all => output::note(&format!("all {all} predictions were read and are as listed")),
     }
     atomic::write(out, &bytes, atomic::PUBLIC)?;

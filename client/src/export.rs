@@ -1,7 +1,7 @@
 //! A bundle's entries and proofs as files of their own, in the forms that other tools read. What is in the bundle is
 //! written as it is; a COSE receipt, which is another signature of the log, is asked of the log, and checked.
 
-use crate::atomic;
+use crate::atomic::{self, StagedFolder, WriteError};
 use crate::keyfile;
 use crate::ledger::Ledger;
 use crate::output::{self, Hinted};
@@ -30,10 +30,11 @@ pub fn export(bundle: &StoredBundle, folder: &Path, log: Option<(&str, &str)>) -
         Some((address, key)) => receipts(bundle, &entries, address, key)?,
         None => Vec::new(),
     };
-    std::fs::create_dir(folder).with_context(|| format!("cannot make the folder {}", folder.display()))?;
+    let staged = StagedFolder::create(folder)?;
     let mut names = Vec::new();
     let mut write = |name: String, bytes: &[u8]| -> anyhow::Result<()> {
-        atomic::write_new(&folder.join(&name), bytes, atomic::PUBLIC)?;
+        let written = atomic::write_new(&staged.path().join(&name), bytes, atomic::PUBLIC);
+        written.map_err(|error| WriteError { path: folder.join(&name), ..error })?;
         names.push(name);
         Ok(())
     };
@@ -60,6 +61,7 @@ pub fn export(bundle: &StoredBundle, folder: &Path, log: Option<(&str, &str)>) -
     if let Some(object) = &bundle.completeness {
         write("run.completeness".into(), &object.encode())?;
     }
+    staged.place()?;
     output::result(
         &names.iter().map(|name| format!("{}\n", folder.join(name).display())).collect::<String>(),
     );

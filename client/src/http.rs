@@ -153,7 +153,7 @@ fn read(url: &str, response: Response, bytes_max: u64) -> Result<(StatusCode, Ve
         let detail = if bytes.len() as u64 > limit { String::new() } else { detail(&bytes) };
         return Err(HttpError::Status { url: url.to_owned(), status: status.as_u16(), detail });
     }
-    reading.map_err(|error| HttpError::Unreachable { url: url.to_owned(), why: error.to_string() })?;
+    reading.map_err(|error| unreachable_at(url, &error))?;
     match bytes.len() as u64 {
         found if found > limit => Err(HttpError::TooLong { url: url.to_owned(), bytes_max }),
         _ => Ok((status, bytes)),
@@ -180,10 +180,36 @@ fn refused(error: &reqwest::Error) -> bool {
 }
 
 /// The innermost reason is the one that people can act on.
-fn unreachable_at(url: &str, error: &reqwest::Error) -> HttpError {
+fn unreachable_at(url: &str, error: &(dyn std::error::Error + 'static)) -> HttpError {
     let mut innermost: &dyn std::error::Error = error;
     while let Some(inner) = innermost.source() {
         innermost = inner;
     }
     HttpError::Unreachable { url: url.to_owned(), why: innermost.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write as _;
+    use std::net::TcpListener;
+    use std::time::Instant;
+
+    #[test]
+    fn an_answer_that_drips_is_given_up_in_its_time() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = format!("http://{}", listener.local_addr().unwrap());
+        std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let _ = stream.read(&mut [0; 4096]);
+            let _ = write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: 400\r\n\r\n");
+            while stream.write_all(b"a").is_ok() {
+                std::thread::sleep(Duration::from_millis(25));
+            }
+        });
+        let started = Instant::now();
+        let error = Server::at(&address).unwrap().fetch("/x", 1 << 20, 200).unwrap_err();
+        assert!(error.to_string().ends_with("/x: operation timed out"), "{error}");
+        assert!(started.elapsed() < Duration::from_secs(5), "the whole would take ten");
+    }
 }

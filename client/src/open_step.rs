@@ -34,9 +34,13 @@ pub(crate) fn run(args: &OpenArgs, step: u64, out: &Path) -> anyhow::Result<u8> 
         value["bytes"] = bytes.len().into();
         output::result(&format!("{value}\n"));
     } else {
-        let others = secrets.body.records.len() - 1;
+        let others = match secrets.body.records.len() - 1 {
+            0 => "there is no other record".to_owned(),
+            1 => "of the other record it holds the seal alone".to_owned(),
+            others => format!("of the other {others} records it holds the seals alone"),
+        };
         output::result(&format!(
-            "step {step} of run {} in {} ({} bytes); the other {others} records stay sealed\n",
+            "step {step} of run {} in {} ({} bytes); {others}\n",
             entries.id,
             out.display(),
             bytes.len()

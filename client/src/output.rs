@@ -32,7 +32,22 @@ impl Hinted {
 }
 
 /// Advice about a file that is no bundle.
-pub const NO_BUNDLE: &str = "cut short, or not a bundle? `client reconcile` writes them (.tally)";
+const NO_BUNDLE: &str = "cut short, or not a bundle? `client reconcile` writes them (.tally)";
+
+/// What may be behind a file that is no bundle, by how it begins.
+pub fn no_bundle(head: &[u8]) -> &'static str {
+    match head {
+        [0xd2, ..] => {
+            "a statement alone? bundles hold statements with their proofs: `client reconcile` writes them (.tally)"
+        }
+        [_, b'h', b'r', b'e', b'g', b'i', b's', b't', b'e', b'r', ..]
+        | [_, b'g', b'e', b'n', b't', b'r', b'i', b'e', b's', ..] => {
+            "a completeness file? `client completeness FILE --log-key ...` checks it"
+        }
+        [_, b'c', b'r', b'u', b'n', ..] => "an opened step? `client verify` checks and shows it",
+        _ => NO_BUNDLE,
+    }
+}
 
 /// Writes a result. Whoever closed the pipe has read enough; a result that cannot be written for any other reason (a
 /// full disk) must not look like one that was, so the command ends as one that could not.
@@ -125,8 +140,10 @@ pub fn hint_of(error: &anyhow::Error) -> Option<String> {
 fn full(kind: ErrorKind) -> Option<String> {
     let full = matches!(kind, ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge);
     full.then(|| {
-        "the disk is full, or a limit is set (`ulimit -f`, a quota); `oracle plan` tells how many bytes a prediction \
-         needs"
-            .into()
+        let more = match SPEAKER.get() {
+            Some(&"oracle") => "; `oracle plan` tells how many bytes a prediction needs",
+            _ => "",
+        };
+        format!("the disk is full, or a limit is set (`ulimit -f`, a quota){more}")
     })
 }

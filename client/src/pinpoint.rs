@@ -10,6 +10,7 @@ use crate::steps;
 use anyhow::{Context as _, ensure};
 use schemas::attachment::{ATTACHMENT_BYTES_MAX, AttachmentName};
 use schemas::object::Object as _;
+use schemas::plan::Plan;
 use schemas::receipt::ReceiptBody;
 use schemas::statement::Payload;
 use schemas::trace::Trace;
@@ -18,16 +19,14 @@ use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::path::Path;
 use verify::json::{is_tokens, word};
-use verify::pinpoint::{Difference, first_difference};
+use verify::pinpoint::{Difference, first_difference, reads_parameters, unrecorded_before};
 
 /// Runs the command.
 pub fn run(args: &PinpointArgs) -> anyhow::Result<u8> {
     let entries = read_entries(&args.prediction)?;
     let secrets = read_secrets(&entries)?;
     let found = read_trace(&args.trace)?;
-    if let Some(path) = &args.receipt {
-        check_signed(path, &entries, &found)?;
-    }
+    let signed = args.receipt.as_deref().map(|path| check_signed(path, &entries, &found)).transpose()?;
     let setup = args.replay.as_deref().map(|run_toml| replay::load(&entries, run_toml)).transpose()?;
     let replay = setup.as_ref().map(|setup| Replay::new(&entries, &secrets, setup)).transpose()?;
     let expected = predicted(&entries, &secrets, &found, replay.as_ref())?;
@@ -37,10 +36,23 @@ pub fn run(args: &PinpointArgs) -> anyhow::Result<u8> {
         output::result(&if args.json { format!("{value}\n") } else { text });
         return Ok(output::YES);
     };
+    if signed.is_none() {
+        output::note(
+            "without --receipt nothing shows that the trace is of this run, nor that the step began as predicted",
+        );
+    }
+    let doubt = doubt(&entries, &secrets, found.step, signed.as_ref());
+    let doubt = doubt.filter(|_| rests_on_state(&secrets.plan, &difference));
+    if let Some(doubt) = &doubt {
+        difference.cause = Cause::Undetermined;
+        difference.words = format!("{}; {doubt}", difference.words);
+    }
     match (&replay, difference.folds) {
         (Some(replay), Some((_, fold))) => {
             let names = configurations(found.step, found.leaf, (difference.tap, fold), replay)?;
-            difference.cause = cause_of(&names);
+            if doubt.is_none() || !names.is_empty() {
+                difference.cause = cause_of(&names);
+            }
         }
         (None, Some(_)) => {
             output::hint("--replay run.toml tries every known configuration, to name the cause")
@@ -91,8 +103,34 @@ fn predicted(
     }
 }
 
-/// Whether the trace is the one that a receipt of this run commits to.
-fn check_signed(path: &Path, entries: &Entries, trace: &Trace) -> anyhow::Result<()> {
+/// Why the device may have begun the step with other parameters than the predicted ones. None if it did not, or nothing
+/// says that it did.
+fn doubt(entries: &Entries, secrets: &Secrets, step: u64, signed: Option<&ReceiptBody>) -> Option<String> {
+    let before = step.checked_sub(1)?;
+    let Some(predicted) = secrets.body.record(before).and_then(|record| record.outcome.as_ref()) else {
+        return Some(unrecorded_before(step));
+    };
+    let record = signed?.records.iter().find(|record| record.step == before);
+    let Some(found) = record.and_then(|record| record.outcome.as_ref()) else {
+        return Some(unrecorded_before(step));
+    };
+    let differ = found.parameters.checksum != predicted.parameters;
+    differ.then(|| {
+        let first = entries.prediction.steps.first;
+        format!(
+            "its parameters after step {before} are not as predicted either, so this may be inherited: look at the \
+             first step that differs, from step {first} on"
+        )
+    })
+}
+
+/// Whether what differs was made of parameters too, and not of what taps before it show alone.
+fn rests_on_state(plan: &Plan, difference: &Difference) -> bool {
+    difference.at.is_none_or(|tap| reads_parameters(&plan.operations[tap.operation]))
+}
+
+/// The body of a receipt of this run, if it commits to the trace.
+fn check_signed(path: &Path, entries: &Entries, trace: &Trace) -> anyhow::Result<ReceiptBody> {
     let (_, statement) = read_statement(path)?;
     let found = statement.payload.stem();
     let Payload::Receipt(receipt) = statement.payload else {
@@ -127,7 +165,7 @@ fn check_signed(path: &Path, entries: &Entries, trace: &Trace) -> anyhow::Result
         "the trace has root {}, the receipt of device {rank} has {signed} for step {step}, leaf {leaf}",
         trace.root()
     );
-    Ok(())
+    Ok(body)
 }
 
 /// What the folds say, and what a replay came to.

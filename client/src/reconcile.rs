@@ -20,7 +20,7 @@ use schemas::attachment::AttachmentName;
 use schemas::key::SecretKey;
 use schemas::receipt::Answer;
 use schemas::statement::{Payload, Statement};
-use schemas::verdict::{Cause, Finding, Outcome, Verdict};
+use schemas::verdict::{Cause, Finding, Outcome, Phase, Verdict};
 use std::path::Path;
 use step::setup::Setup;
 use verify::answered::Answered;
@@ -223,7 +223,7 @@ fn report(
     own: &Report,
     (index, bundle_bytes): (u64, usize),
 ) {
-    if let Some(hint) = traces_hint(&decision.needed) {
+    if let Some(hint) = traces_hint(decision) {
         output::hint(hint);
     }
     if args.replay.is_none() && decision.findings.iter().any(is_open) {
@@ -263,14 +263,23 @@ fn is_open(finding: &Finding) -> bool {
 }
 
 /// How to have what would have named the operation.
-fn traces_hint(needed: &[Need]) -> Option<&'static str> {
-    let of_device = needed.iter().any(|need| matches!(need, Need::DeviceTrace { .. }));
-    of_device.then_some("`device run --traces` keeps the traces, by which a finding names the operation")
+fn traces_hint(decision: &Decision) -> Option<&'static str> {
+    let unnamed = |rank: &u64| {
+        let of = decision.findings.iter().find(|finding| finding.rank == *rank);
+        of.is_some_and(|finding| finding.phase == Phase::Leaf && finding.operation.is_none())
+    };
+    let lacking = |need: &Need| matches!(need, Need::DeviceTrace { rank, .. } if unnamed(rank));
+    decision
+        .needed
+        .iter()
+        .any(lacking)
+        .then_some("`device run --traces` keeps the traces, by which a finding names the operation")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use schemas::object::Object as _;
 
     fn decision(outcome: Outcome) -> Decision {
         Decision {
@@ -298,10 +307,23 @@ mod tests {
 
     #[test]
     fn the_option_that_keeps_traces_is_named_only_where_a_devices_trace_is_wanting() {
-        let device = Need::DeviceTrace { step: 1, leaf: 2, rank: 0 };
-        assert!(
-            traces_hint(&[Need::PredictedTrace { step: 1, leaf: 2 }, device]).unwrap().contains("--traces")
-        );
-        assert_eq!(traces_hint(&[Need::Meeting { step: 1 }]), None);
+        let finding = Verdict::decode(include_bytes!("../../fixtures/verdict/diverge.cbor"))
+            .unwrap()
+            .findings
+            .remove(1);
+        assert_eq!((finding.rank, finding.phase), (1, Phase::Leaf));
+        let told = |needed: &[Need], finding: Finding| {
+            let mut decision = decision(Outcome::Diverge);
+            (decision.needed, decision.findings) = (needed.to_vec(), vec![finding]);
+            traces_hint(&decision)
+        };
+        let unnamed = Finding { operation: None, ..finding.clone() };
+        let (predicted, device) =
+            (Need::PredictedTrace { step: 1, leaf: 2 }, Need::DeviceTrace { step: 1, leaf: 2, rank: 1 });
+        assert!(told(&[predicted, device], unnamed.clone()).unwrap().contains("--traces"));
+        assert_eq!(told(&[Need::Meeting { step: 1 }, predicted], unnamed.clone()), None);
+        // What its peers received says that the receipt lies, or another device is meant: its trace tells nothing.
+        assert_eq!(told(&[device], Finding { phase: Phase::Receipt, ..unnamed.clone() }), None);
+        assert_eq!(told(&[device], Finding { rank: 0, ..unnamed }), None);
     }
 }

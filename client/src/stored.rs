@@ -46,8 +46,17 @@ impl StoredFile {
     pub fn bundle(&self) -> anyhow::Result<StoredBundle<'_>> {
         StoredBundle::read(self).map_err(|error| match unread(&error) {
             Some(error) => self.unread(error),
-            None => Hinted::new(format!("{}: {error}", self.path.display()), output::NO_BUNDLE).into(),
+            None => Hinted::new(format!("{}: {error}", self.path.display()), self.advice()).into(),
         })
+    }
+
+    /// What to say of it if it is no bundle.
+    pub fn advice(&self) -> &'static str {
+        let mut head = vec![0; self.bytes.min(10) as usize];
+        match self.read_at(0, &mut head) {
+            Ok(()) => output::no_bundle(&head),
+            Err(_) => output::no_bundle(&[]),
+        }
     }
 
     /// What to say of a file that could not be read.

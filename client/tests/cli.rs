@@ -6,9 +6,6 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Output};
 
-const COMMANDS: [&str; 9] =
-    ["keygen", "submit", "challenge", "reconcile", "verify", "bundle", "show", "completeness", "monitor"];
-
 fn client(folder: &Path, arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_client")).current_dir(folder).args(arguments).output().unwrap()
 }
@@ -28,13 +25,18 @@ fn stdout(output: &Output) -> String {
 #[test]
 fn every_command_has_help_with_an_example() {
     let folder = tempfile::tempdir().unwrap();
-    for command in COMMANDS {
+    let whole = stdout(&client(folder.path(), &["--help"]));
+    let (_, list) = whole.split_once("Commands:\n").unwrap();
+    let named =
+        list.lines().take_while(|line| !line.is_empty()).filter_map(|line| line.split_whitespace().next());
+    let commands: Vec<&str> = named.filter(|name| *name != "help").collect();
+    assert!(commands.contains(&"open") && commands.contains(&"pinpoint") && commands.len() >= 12, "{whole}");
+    for command in commands {
         let output = client(folder.path(), &[command, "--help"]);
         assert_eq!(status(&output), 0);
         assert!(stdout(&output).contains(&format!("Example:\n  client {command} ")), "{command}");
         assert!(output.stderr.is_empty());
     }
-    let whole = stdout(&client(folder.path(), &["--help"]));
     assert!(whole.contains("Example:\n  client keygen "), "{whole}");
     assert!(whole.contains("--log-key log/log.pub"), "{whole}");
 }
@@ -218,7 +220,69 @@ fn a_bundle_is_explained_and_its_proofs_are_files_that_prove() {
     let file = std::fs::read(proofs.join("run.completeness")).unwrap();
     let report = verify::completeness::check(&file, &key, &[]);
     assert_eq!(report.class, verify::report::Class::Agreeing, "{report}");
-    assert_eq!(status(&client(folder.path(), &["bundle", second, "--export", "proofs"])), 2);
+    let again = client(folder.path(), &["bundle", second, "--export", "proofs"]);
+    assert_eq!(status(&again), 2);
+    assert!(stderr(&again).contains("hint: it is there already and is left alone: "), "{}", stderr(&again));
+    let nowhere = client(folder.path(), &["bundle", second, "--export", "absent/proofs"]);
+    assert!(
+        stderr(&nowhere).contains("hint: there is no folder absent: make it first"),
+        "{}",
+        stderr(&nowhere)
+    );
+}
+
+/// What is not exported whole is not there at all, or the next try would find a folder in its way.
+#[test]
+fn an_export_that_finds_no_room_leaves_no_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let bundle = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/bundle/agree.cbor");
+    let script = "ulimit -f 0; exec \"$@\"";
+    let output = Command::new("sh")
+        .args(["-c", script, "sh", env!("CARGO_BIN_EXE_client"), "bundle"])
+        .arg(&bundle)
+        .args(["--export", "proofs"])
+        .current_dir(folder.path())
+        .output()
+        .unwrap();
+    assert_eq!(status(&output), 2);
+    let said = stderr(&output);
+    assert!(said.contains("client: error: cannot write proofs/1-run.cose: "), "{said}");
+    assert!(said.contains("hint: the disk is full, or a limit is set (`ulimit -f`, a quota)\n"), "{said}");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is left behind");
+}
+
+#[test]
+fn a_file_that_is_no_bundle_is_told_with_the_command_that_is_for_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures");
+    let path = |name: &str| fixtures.join(name).to_str().unwrap().to_owned();
+    let keys = [
+        "--log-key",
+        &path("checkpoint/log.vkey"),
+        "--predictor-key",
+        &format!("ed25519:{}", "35".repeat(32)),
+    ]
+    .map(str::to_owned);
+    for (name, hint) in [
+        ("statement/run.cbor", "hint: a statement alone? "),
+        ("completeness/short.cbor", "hint: a completeness file? `client completeness FILE"),
+        ("completeness/run.cbor", "hint: a completeness file? `client completeness FILE"),
+        ("checkpoint/log.vkey", "hint: cut short, or not a bundle? `client reconcile` writes them"),
+    ] {
+        let mut verify = vec!["verify".to_owned(), path(name)];
+        verify.extend(keys.clone());
+        let commands =
+            [verify, vec!["show".into(), path(name)], vec!["bundle".into(), path(name), "--explain".into()]];
+        for command in commands {
+            let command: Vec<&str> = command.iter().map(String::as_str).collect();
+            let output = client(folder.path(), &command);
+            assert_eq!(status(&output), 2, "{command:?}");
+            assert!(stderr(&output).contains(hint), "{command:?}: {}", stderr(&output));
+        }
+    }
+    let step = path("opened/step.cbor");
+    let said = stderr(&client(folder.path(), &["show", &step]));
+    assert!(said.contains("hint: an opened step? `client verify` checks and shows it"), "{said}");
 }
 
 #[test]

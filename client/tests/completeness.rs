@@ -41,7 +41,7 @@ fn what_was_fetched_is_checked_offline_for_each_predictor() {
     let arguments = [&id.to_string(), "--ledger", &address, "--log-key", &key, "--out", "a.completeness"];
     let fetched = client(folder.path(), &arguments);
     assert_eq!(fetched.status.code(), Some(0), "{}", text(&fetched.stderr));
-    assert!(text(&fetched.stderr).contains("client: note: all 1 predictions were read and are as listed"));
+    assert!(text(&fetched.stderr).contains("client: note: the one prediction was read and is as listed"));
     let (predictor, other) = (lying::key(2).public().to_string(), lying::key(3).public().to_string());
     let offline = |key: &str| {
         let arguments =

@@ -3,6 +3,7 @@
 
 use crate::backend::Which;
 use schemas::checksum::Dtype;
+use schemas::counted::counted;
 use schemas::digest::TraceRoot;
 use schemas::plan::{Plan, Rule};
 use schemas::receipt::DeviceRecord;
@@ -122,7 +123,7 @@ pub const FORMS: [Form; 16] = [
         required: &["device", "step"],
         optional: &[],
         what: "does not run the optimizer; the record says truly what parameters and moments are",
-        verdict: "device, phase update, cause undetermined (more than one word differs)",
+        verdict: "device, phase update; more than one word differs, so the cause takes a replay",
         example: "skipped-update:device=1,step=3",
     },
     Form {
@@ -138,7 +139,7 @@ pub const FORMS: [Form; 16] = [
         required: &["device", "step"],
         optional: &[],
         what: "the record has made-up trace roots, losses and partial; peers get the true gradient",
-        verdict: "device, phase receipt: it contradicts what its peers received (2 devices or more)",
+        verdict: "device, phase receipt: it contradicts what a peer says it received (2 devices or more)",
         example: "lying-receipt:device=1,step=3",
     },
     Form {
@@ -146,7 +147,7 @@ pub const FORMS: [Form; 16] = [
         required: &["device", "receipt"],
         optional: &[],
         what: "hands in an old receipt (FILE.cose, with FILE.body.cbor beside it) in place of its own",
-        verdict: "incomplete: that receipt is refused by the challenge rule",
+        verdict: "incomplete: that receipt is refused, for another run or a challenge before the prediction",
         example: "replayed-receipt:device=0,receipt=old/receipt-0.cose",
     },
     Form {
@@ -449,7 +450,7 @@ impl<'a> Values<'a> {
     }
 
     fn fault(&self, plan: &Plan, devices: u64, steps: Steps) -> Result<Fault, FaultError> {
-        let device = self.below("device", devices, format!("{devices} devices"))?;
+        let device = self.below("device", devices, counted(devices, "device"))?;
         let step = match self.values.contains_key("step") {
             true => self.within("step", steps.first, steps.end, format!("steps {steps}"))?,
             false => 0,
@@ -477,7 +478,7 @@ impl<'a> Values<'a> {
             })?,
             "swapped-leaves" => {
                 let leaf = self.leaf(plan, devices, device)?;
-                let with = self.below("with", plan.leaves, format!("{} leaves", plan.leaves))?;
+                let with = self.below("with", plan.leaves, counted(plan.leaves, "leaf"))?;
                 Kind::Swap { step, leaf, with }
             }
             "weight-flip" => Kind::State { step, which: Which::Parameters, place: place()? },

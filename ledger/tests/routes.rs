@@ -225,7 +225,7 @@ fn what_is_not_there_or_malformed_is_a_problem_and_not_cached() {
     problem(&get(address, &format!("/by-hash/{digest}.json")), 404, "not in this log");
     problem(&get(address, &format!("/by-hash/{}", "AB".repeat(32))), 400, "64 lower-case hexadecimal digits");
     problem(&get(address, "/proof/0.txt"), 404, "expected /proof/<index>.tlog-proof or /proof/<index>.cose");
-    problem(&get(address, "/proof/1.cose"), 404, "leaf index 1 is not in a tree of 1 leaves");
+    problem(&get(address, "/proof/1.cose"), 404, "leaf index 1 is not in a tree of 1 leaf");
     problem(&get(address, "/entries/xyz"), 400, "64 lower-case hexadecimal digits");
     problem(&get(address, &format!("/run/{digest}")), 404, "not in this log");
     problem(&get(address, &format!("/attachments/{digest}")), 404, "not on this server");
@@ -234,7 +234,7 @@ fn what_is_not_there_or_malformed_is_a_problem_and_not_cached() {
     problem(&get(address, "/tile/0/000"), 404, "has no tile");
     problem(&get(address, "/tile/0/00"), 404, "not of the form");
     problem(&get(address, "/tile/0/000.p/300"), 404, "not of the form");
-    problem(&get(address, "/proof/1.tlog-proof"), 404, "leaf index 1 is not in a tree of 1 leaves");
+    problem(&get(address, "/proof/1.tlog-proof"), 404, "leaf index 1 is not in a tree of 1 leaf");
     problem(&get(address, "/proof/01.tlog-proof"), 400, "not a canonical decimal");
     problem(&get(address, "/proof/0.tlog-proof?size=9"), 404, "no checkpoint of size 9");
     problem(&get(address, "/proof/0.tlog-proof?siz=1"), 400, "expected no query or size=");

@@ -40,7 +40,7 @@ enum Command {
     #[command(after_help = "Example:\n  oracle plan --run run.toml --steps 0..100 --json")]
     Plan(PlanArgs),
     /// Show what a run reads, and prove it.
-    #[command(subcommand)]
+    #[command(subcommand, after_help = "Example:\n  oracle data inspect --run run.toml")]
     Data(DataCommand),
     /// Compute the records of a range of steps, seal them and, with --commit, put them into a log.
     ///

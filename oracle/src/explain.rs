@@ -56,8 +56,8 @@ pub fn explain(
     let steps = args.steps.unwrap_or(Steps { first: 0, end: setup.config.steps });
     anyhow::ensure!(
         steps.end <= setup.config.steps,
-        "--steps {steps}: the run has {} steps (key `steps` in run.toml)",
-        setup.config.steps
+        "--steps {steps}: the run has {} (key `steps` in run.toml)",
+        counted(setup.config.steps, "step")
     );
     anyhow::ensure!(args.snapshot_every > 0, "--snapshot-every: expected at least 1, found 0");
     let threads = rayon::current_num_threads() as u64;

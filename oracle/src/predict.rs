@@ -12,6 +12,7 @@ use client::keyfile::KeyFileError;
 use client::output::{Hinted, message_of, result};
 use client::{atomic, keyfile};
 use schemas::attachment::AttachmentName;
+use schemas::counted::counted;
 use schemas::digest::{RunId, Salt, Seal};
 use schemas::key::SecretKey;
 use schemas::object::Object;
@@ -60,8 +61,9 @@ pub fn predict(
     let total = setup.config.steps;
     anyhow::ensure!(
         args.steps.end <= total,
-        "--steps {}: the run has {total} steps (key `steps`)",
-        args.steps
+        "--steps {}: the run has {} (key `steps`)",
+        args.steps,
+        counted(total, "step")
     );
     anyhow::ensure!(args.snapshot_every > 0, "--snapshot-every: expected at least 1, found 0");
     check_memory(&setup.plan)?;

@@ -31,7 +31,7 @@ pub enum ObjectError {
         field: String,
     },
     /// A value of the wrong type, length or range.
-    #[error("{object}: field {field:?}: expected {expected}, found {found}")]
+    #[error("{object}: {}expected {expected}, found {found}", in_field(field))]
     Field {
         /// Which object.
         object: &'static str,
@@ -42,6 +42,11 @@ pub enum ObjectError {
         /// What was found.
         found: String,
     },
+}
+
+/// Which field an error is of, unless it is of the object itself.
+fn in_field(field: &str) -> String {
+    if field.is_empty() { String::new() } else { format!("field {field:?}: ") }
 }
 
 /// An object with exactly one encoding.

@@ -83,7 +83,7 @@ pub enum Phase {
     Update,
     /// In answering the challenge.
     Answer,
-    /// In what it reports: its receipt contradicts what its peers received from it.
+    /// In what it reports: its receipt contradicts what a peer says it received from it.
     Receipt,
 }
 

@@ -163,6 +163,12 @@ fn prediction_state(view: &RunView, statement: &Statement, prediction: &Predicti
         };
     }
     let deadline = utc(prediction.reveal_by);
+    if view.truncated {
+        return html! {
+            span class="word wait" { "opened or not" } " is not shown among so many entries; to be revealed by "
+            (deadline)
+        };
+    }
     if view.now_unix_s > prediction.reveal_by {
         return html! { span class="word bad" { "unopened" } ", to be revealed by " (deadline) };
     }

@@ -92,7 +92,7 @@ pub(crate) fn finding_sentence(finding: &Finding) -> String {
         Phase::Reduce => "in adding what it received, or in the multiply by 1/leaves",
         Phase::Update => "in the norm, the clipping or the optimizer",
         Phase::Answer => "in answering the challenge",
-        Phase::Receipt => "in what it reports: its receipt contradicts what its peers received from it",
+        Phase::Receipt => "in what it reports: its receipt contradicts what a peer says it received from it",
     };
     let mut text = format!("Device {} departed {place}", finding.rank);
     if let Some(leaf) = finding.leaf {

@@ -74,6 +74,27 @@ fn a_prediction_is_sealed_until_its_deadline_and_unopened_after_it() {
     assert!(after.contains("1970-01-12 13:46 UTC"));
 }
 
+/// Entries beyond those shown may hold the opening: anybody can put any number before it.
+#[test]
+fn of_a_run_with_too_many_entries_no_prediction_is_called_sealed_or_unopened() {
+    let page = |entries, now_unix_s| {
+        let view = RunView {
+            id: run().id(),
+            run: run(),
+            entries,
+            truncated: true,
+            held: BTreeSet::new(),
+            now_unix_s,
+        };
+        run_page(&log(), &view)
+    };
+    for now_unix_s in [REVEAL_BY, REVEAL_BY + 1] {
+        let cut = page(vec![prediction()], now_unix_s);
+        assert!(!cut.contains(">unopened<") && !cut.contains(">sealed<") && cut.contains(">opened or not<"));
+        assert!(page(vec![prediction(), opening(2)], now_unix_s).contains(">opened<"));
+    }
+}
+
 #[test]
 fn only_the_predictor_can_open_a_prediction() {
     let own = shown(vec![prediction(), opening(2)], REVEAL_BY + 1);

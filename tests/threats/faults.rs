@@ -19,9 +19,9 @@ fn a_card_that_computes_wrongly() {
     let stuck_too = ["device 1 (", "operation backward.layer1.mlp.gelu", "cause fault"];
     named(&[flip, stuck], &[&named_both[..], &stuck_too].concat());
     let weight = "--fault weight-flip:device=1,step=1,element=100,bit=26";
-    named(&[weight], &["device 1 (", "phase leaf", "leaf 2", "cause"]);
+    named(&[weight], &["device 1 (", "phase leaf", "leaf 2", "cause fault"]);
     let moment = "--fault moment-flip:device=0,step=1,moment=1,element=1000,bit=22";
-    named(&[moment], &["device 0 (", "phase update", "operation adamw", "element"]);
+    named(&[moment], &["device 0 (", "phase update", "operation adamw", "tensor adamw.v.", "element 1000"]);
 }
 
 /// What was computed, what was sent, what arrived and what was added have a checksum each.

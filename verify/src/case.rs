@@ -1,7 +1,7 @@
 //! What is compared, and what comes of it: the types around [`crate::reconcile::reconcile`].
 
 use crate::evidence::Evidence;
-use crate::pinpoint::{Place, place};
+use crate::pinpoint::{Place, place, unrecorded_before};
 use crate::prediction::PredictionError;
 use crate::receipt::{Admitted, Refusal};
 use schemas::digest::PlanDigest;
@@ -181,6 +181,14 @@ impl<'a> Scene<'a> {
         (meeting.nodes.len() == outcome.nodes.len()).then_some(meeting)
     }
 
+    /// Says of a finding that it may come of the state before the step, where no record shows that state.
+    pub(crate) fn doubt(&self, finding: &mut Finding) {
+        if begins_unrecorded(self.case, self.step) {
+            finding.cause = Cause::Undetermined;
+            finding.note = note(format!("{}; {}", finding.note, unrecorded_before(self.step)));
+        }
+    }
+
     /// A finding on `rank`; what more is known is filled in by the caller.
     pub(crate) fn finding(&self, rank: u64, phase: Phase) -> Finding {
         let admitted = self.by_rank[rank as usize].expect("case: a finding is about a device with a receipt");
@@ -215,6 +223,11 @@ impl<'a> Scene<'a> {
     pub(crate) fn place(&self, predicted: Option<Fold>, found: Fold, words: u64) -> Place {
         place(predicted, found, self.case.plan_digest, words)
     }
+}
+
+/// Whether a step is the first predicted one, and not the run's first: no record shows the state before it.
+pub(crate) fn begins_unrecorded(case: &Case, step: u64) -> bool {
+    step > 0 && step == case.steps.first
 }
 
 impl Place {

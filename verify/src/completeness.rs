@@ -209,8 +209,11 @@ fn lists(object: &Completeness, register: &Register) -> Step<()> {
     let size = register.size;
     let predictions = object.predictions.iter().map(|leaf| (leaf.index, leaf.encode()));
     list("predictions", predictions, register.predictions, size)?;
-    let mut what =
-        format!("{} predictions of {} entries", register.predictions.count, register.entries.count);
+    let mut what = format!(
+        "{} of {}",
+        counted(register.predictions.count as usize, "prediction"),
+        counted(register.entries.count as usize, "entry")
+    );
     if let Some(entries) = &object.entries {
         list("entries", entries.iter().map(|leaf| (leaf.index, leaf.encode())), register.entries, size)?;
         let expected = entries.iter().filter(|leaf| leaf.kind == "prediction");

@@ -1,7 +1,7 @@
 //! Phase `leaf`: what a device computed for its own micro-batches, and where a step stopped being finite.
 
 use crate::case::{Departure, Need, Scene, note};
-use crate::pinpoint::first_difference;
+use crate::pinpoint::{first_difference, reads_parameters};
 use schemas::plan::{Kind, Tap};
 use schemas::receipt::DeviceRecord;
 use schemas::record::NonFinite;
@@ -92,6 +92,7 @@ fn wrong_trace(
             _ => "the device's trace of it is not at hand",
         };
         finding.note = note(format!("leaf {leaf} differs; {why}"));
+        scene.doubt(finding);
         return;
     };
     first_wrong_tap(scene, finding, leaf, expected, found);
@@ -108,6 +109,10 @@ fn first_wrong_tap(scene: &Scene, finding: &mut Finding, leaf: u64, expected: &T
     finding.word = difference.word;
     finding.cause = difference.cause;
     finding.note = note(format!("leaf {leaf} {}", difference.words));
+    // What reads taps alone had the right inputs.
+    if difference.at.is_none_or(|tap| reads_parameters(&plan.operations[tap.operation])) {
+        scene.doubt(finding);
+    }
 }
 
 /// Compares where a step stopped being finite within leaves. What a device says of its own leaf is its own; what it

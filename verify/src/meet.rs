@@ -145,12 +145,14 @@ pub(crate) fn meeting_fold(
     meeting.as_ref().map(pick)
 }
 
-/// The finding on a device whose receipt contradicts what `witness` received from it at `level`.
+/// The finding on a device whose receipt contradicts what `witness` says it received from it at `level`. A witness that
+/// lies can bring it on an honest device whose sum is wrong by what it received: so the note accuses neither.
 pub(crate) fn contradicted(scene: &Scene, rank: u64, witness: u64, level: u32) -> Finding {
     let mut finding = scene.finding(rank, Phase::Receipt);
     finding.peer = Some(witness);
     finding.note = note(format!(
-        "its receipt contradicts what device {witness} received from it at level {level}, which is as predicted"
+        "its receipt contradicts what device {witness} says it received from it at level {level}, which is as \
+         predicted: one of the two receipts is untrue"
     ));
     finding
 }

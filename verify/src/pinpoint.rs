@@ -3,7 +3,7 @@
 use crate::locate::locate;
 use schemas::digest::PlanDigest;
 use schemas::fold::Fold;
-use schemas::plan::{Plan, Tap};
+use schemas::plan::{Operand, Operation, Plan, Tap};
 use schemas::trace::Trace;
 use schemas::verdict::{Cause, WrongWord};
 
@@ -60,6 +60,18 @@ pub fn first_difference(
         cause,
         words: format!("{first}; {words}"),
     })
+}
+
+/// Whether an operation reads parameters: these are what earlier steps left, and no tap shows them.
+pub fn reads_parameters(operation: &Operation) -> bool {
+    operation.inputs.iter().any(|input| matches!(input, Operand::Parameter(_)))
+}
+
+/// What to say of a difference in the first recorded step, if it may come of the state that step began with.
+pub fn unrecorded_before(step: u64) -> String {
+    format!(
+        "no record shows the state before step {step}: this may come of an earlier step, and of any device"
+    )
 }
 
 /// What is known of a wrong tensor.

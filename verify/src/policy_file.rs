@@ -67,7 +67,7 @@ pub enum LineError {
         found: String,
     },
     /// More than there may be wrong witnesses.
-    #[error("{found} witnesses may be wrong, expected fewer than the {witnesses} that the policy names")]
+    #[error("faulty {found}: expected a number below that of the policy's witnesses, {witnesses}")]
     Faulty {
         /// As said.
         found: usize,

@@ -60,14 +60,23 @@
 //! `fault` where exactly one word, of a tensor of more than one, explains both differences of the folds;
 //! `undetermined` otherwise. A replay of the operation, which is the word of whoever made it, stands above both:
 //! `configuration` if one gives the device's bits, `fault` if every known one was tried and none does.
+//!
+//! No record shows the state before the first predicted step, unless that is step 0. A finding in it that rests on that
+//! state (of an operation that reads parameters, or of the optimizer) is `undetermined` unless a configuration explains
+//! it, and says so.
 
 use crate::answer;
-use crate::case::{Case, CaseError, Decision, Departure, LISTED_MAX, Scene, missing_line, note};
+use crate::case::{
+    Case, CaseError, Decision, Departure, LISTED_MAX, Scene, begins_unrecorded, missing_line, note,
+};
 use crate::leaf;
 use crate::meet;
+use crate::pinpoint::reads_parameters;
 use crate::prediction::{check_body, check_plan};
 use crate::receipt::{Admitted, check_shape};
 use crate::update;
+use schemas::counted::counted;
+use schemas::plan::Operation;
 use schemas::record::NonFinite;
 use schemas::verdict::{Cause, Finding, Outcome, Phase, Verdict};
 
@@ -121,6 +130,8 @@ fn apply_replays(case: &Case, decision: &mut Decision) {
         };
         let words = match (&replayed.cause, &finding.cause) {
             (Cause::Configuration(_), _) => "computed again in this configuration it has the device's bits",
+            // Not from the predicted state, maybe: then no configuration is ruled out.
+            (Cause::Fault, _) if may_be_inherited(case, decision.step, finding) => continue,
             // Where one word explains it, nothing more is said.
             (Cause::Fault, Cause::Undetermined) => "computed again, no known configuration gives these bits",
             _ => continue,
@@ -129,6 +140,16 @@ fn apply_replays(case: &Case, decision: &mut Decision) {
         finding.cause = replayed.cause.clone();
         decision.causes_replayed = true;
     }
+}
+
+/// Whether a finding that can be replayed is of a step before which no record shows the state, and rests on that state.
+fn may_be_inherited(case: &Case, step: Option<u64>, finding: &Finding) -> bool {
+    let named = |operation: &&Operation| Some(&operation.name) == finding.operation.as_ref();
+    let on_state = match finding.phase {
+        Phase::Leaf => case.plan.operations.iter().find(named).is_some_and(reads_parameters),
+        _ => finding.operation.as_deref() != Some("norm"),
+    };
+    on_state && step.is_some_and(|step| begins_unrecorded(case, step))
 }
 
 /// What keeps receipts from being judged together at all.
@@ -304,7 +325,8 @@ fn finish(case: &Case, decision: &mut Decision) {
     let findings = decision.findings.len();
     if findings > LISTED_MAX {
         decision.findings.truncate(LISTED_MAX);
-        decision.missing.insert(0, format!("room for {} more findings in this step", findings - LISTED_MAX));
+        let more = counted((findings - LISTED_MAX) as u64, "more finding");
+        decision.missing.insert(0, format!("room for {more} in this step"));
     }
     let missing = decision.missing.len();
     if missing > LISTED_MAX {

@@ -32,7 +32,8 @@ pub(crate) fn judge(
             let mut finding = scene.finding(rank, Phase::Update);
             finding.operation = Some(scene.case.plan.update.rule.word().into());
             let what = format!("gradient and norm are as predicted, the {name} after the step is not");
-            return Some(scene.place_flat(Some(expected), found, prefix).into_finding(finding, &what));
+            let place = scene.place_flat(Some(expected), found, prefix);
+            return Some(doubted(scene, place.into_finding(finding, &what)));
         }
     }
     if found.parameters.checksum != expected.parameters {
@@ -41,9 +42,17 @@ pub(crate) fn judge(
         let predicted = meeting_fold(scene, needed, |meeting| meeting.parameters);
         let what = "gradient, norm and moments are as predicted, the parameters after the step are not";
         let place = scene.place_flat(predicted, found.parameters.fold, "");
-        return Some(place.into_finding(finding, what));
+        return Some(doubted(scene, place.into_finding(finding, what)));
     }
     judge_non_finite(scene, rank, record)
+}
+
+/// Parameters and moments are made of those before the step.
+fn doubted(scene: &Scene, mut departure: Departure) -> Departure {
+    if let Departure::Found(finding) = &mut departure {
+        scene.doubt(finding);
+    }
+    departure
 }
 
 /// All values are as predicted; what is said of their finiteness has to be, too.

@@ -3,6 +3,7 @@
 //! Which windows a leaf reads is arithmetic on the plan's seed; it comes in as an argument.
 
 use schemas::checksum::{CHUNK_BYTES, Dtype, bind};
+use schemas::counted::counted;
 use schemas::digest::{Checksum, PlanDigest};
 use schemas::plan::Plan;
 use schemas::window::WindowProof;
@@ -37,7 +38,11 @@ pub enum WindowError {
         found: PlanDigest,
     },
     /// No such step or leaf.
-    #[error("the proof is about step {step} leaf {leaf}; the plan has {steps} steps of {leaves} leaves")]
+    #[error(
+        "the proof is about step {step} leaf {leaf}; the plan has {} of {}",
+        counted(*steps, "step"),
+        counted(*leaves, "leaf")
+    )]
     Outside {
         /// The proof's.
         step: u64,

@@ -303,7 +303,7 @@ fn a_policy_file_is_read_strictly_and_wrong_lines_are_told_by_number() {
         ("simulated no\n#\nsimulated no\n", "line 12: said on line 10 already"),
         ("faulty 01\n", "line 10: expected a decimal without leading zeros, found \"01\""),
         ("faulty -1\n", "line 10: expected a decimal"),
-        ("faulty 3\n", "line 10: 3 witnesses may be wrong, expected fewer than the 3 that the policy names"),
+        ("faulty 3\n", "line 10: faulty 3: expected a number below that of the policy's witnesses, 3"),
         ("quorum two\n", "line 10: a second quorum line; expected one"),
         (
             "complete yes\nwitness w0\n",

@@ -242,7 +242,11 @@ fn a_receipt_that_its_peer_contradicts_is_a_receipt_finding() {
         }
         let finding = only(judge(&world, &bodies));
         assert_eq!((finding.rank, finding.phase, finding.peer), (1, Phase::Receipt, Some(0)));
-        assert!(finding.note.contains("contradicts what device 0 received from it"), "{}", finding.note);
+        assert!(
+            finding.note.contains("contradicts what device 0 says it received from it"),
+            "{}",
+            finding.note
+        );
     }
     // A wrong leaf with a right partial is not contradicted by a peer that received the right partial.
     let mut bodies = world.bodies(2);

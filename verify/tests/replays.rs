@@ -165,3 +165,78 @@ fn a_logged_cause_that_needs_a_replay_is_its_signers_word_and_the_rest_is_checke
     let (number, why, _) = verified(&world, &mut scaled, |verdict| verdict.findings[0].cause = split_k());
     assert_eq!(number, 8, "{why}");
 }
+
+/// What to say of a difference that may come of the state before step 1.
+const BEFORE: &str =
+    "; no record shows the state before step 1: this may come of an earlier step, and of any device";
+
+#[test]
+fn what_may_come_of_a_step_without_records_is_no_fault() {
+    let (late, whole) = (world().beginning_at(1), world());
+    // Embedding, head and the gradient of its input read parameters; data, loss and sums of gradients do not.
+    for (tap, rests) in [(0, false), (2, true), (3, true), (4, false), (7, false), (8, true), (9, false)] {
+        for changes in [vec![(1, 1 << 9)], vec![(0, 1), (1, 1)]] {
+            let trace = late.wrong_trace(1, 4, tap, &changes);
+            let mut bodies = late.bodies(2);
+            bodies[1].records[0].traces[0] = trace.root();
+            let story = story(&late, &bodies, vec![trace.encode()]);
+            let told = |cause| finding(&late, &story, 1, cause).0;
+            for cause in [Cause::Undetermined, Cause::Fault] {
+                let found = told(cause.clone());
+                let fault = !rests && (changes.len() == 1 || cause == Cause::Fault);
+                assert_eq!(found.cause == Cause::Fault, fault, "tap {tap}: {found:?}");
+                assert_eq!(found.note.contains(BEFORE), rests, "tap {tap}: {found:?}");
+                assert_eq!(found.word.is_some(), changes.len() == 1, "what differs is known all the same");
+            }
+            assert_eq!(told(split_k()).cause, split_k(), "bits of a configuration are from the right state");
+            // The same in a run that was predicted from its first step on.
+            let mut bodies = whole.bodies(2);
+            bodies[1].records[1].traces[0] = trace.root();
+            let of_whole = self::story(&whole, &bodies, vec![trace.encode()]);
+            let found = finding(&whole, &of_whole, 1, Cause::Fault).0;
+            assert!(found.cause == Cause::Fault && !found.note.contains("no record"), "{found:?}");
+        }
+    }
+    // A later step: all records before it are as predicted.
+    let trace = late.wrong_trace(2, 4, 2, &[(1, 1)]);
+    let mut bodies = late.bodies(2);
+    bodies[1].records[1].traces[0] = trace.root();
+    let of_later = story(&late, &bodies, vec![trace.encode()]);
+    assert_eq!(finding(&late, &of_later, 1, Cause::Undetermined).0.cause, Cause::Fault);
+    // A leaf whose trace is not at hand.
+    let mut bodies = late.bodies(2);
+    bodies[1].records[0].traces[0] = trace.root();
+    let without = story(&late, &bodies, vec![]);
+    let found = finding(&late, &without, 1, Cause::Fault).0;
+    assert!(found.cause == Cause::Undetermined && found.note.contains(BEFORE), "{found:?}");
+}
+
+#[test]
+fn what_an_optimizer_began_with_may_come_of_a_step_without_records() {
+    let late = world().beginning_at(1);
+    type Change = fn(&World, &mut Vec<ReceiptBody>, &[(usize, u32)]);
+    let changes: [(bool, Change); 4] = [
+        (false, |_, bodies, _| outcome(bodies, 1, 0).norm ^= 1),
+        (true, |world, bodies, words| {
+            outcome(bodies, 1, 0).first_moment = world.sum_with(1, Vector::FirstMoment, words).fold;
+        }),
+        (true, |world, bodies, words| {
+            outcome(bodies, 1, 0).second_moment = world.sum_with(1, Vector::SecondMoment, words).fold;
+        }),
+        (true, |world, bodies, words| {
+            outcome(bodies, 1, 0).parameters = world.sum_with(1, Vector::Parameters, words);
+        }),
+    ];
+    for (rests, change) in changes {
+        for words in [vec![(1, 1)], vec![(1, 1), (2, 1)]] {
+            let mut bodies = late.bodies(2);
+            change(&late, &mut bodies, &words);
+            let story = story(&late, &bodies, vec![]);
+            let found = finding(&late, &story, 1, Cause::Fault).0;
+            assert_eq!(found.phase, Phase::Update);
+            assert_eq!(found.cause == Cause::Fault, !rests, "{found:?}");
+            assert_eq!(found.note.contains(BEFORE), rests, "{found:?}");
+            assert_eq!(finding(&late, &story, 1, split_k()).0.cause, split_k());
+        }
+    }
+}

@@ -40,14 +40,16 @@ pub(super) struct Found {
     pub(super) openings: Vec<Seen<Opening>>,
     pub(super) receipts: Vec<Seen<Receipt>>,
     pub(super) verdicts: Vec<Seen<Verdict>>,
+    /// Whether the server says that it listed all.
+    pub(super) complete: bool,
     /// What is not shown, in words.
     pub(super) notes: Vec<String>,
     /// Why the newest register does not hold, if it does not.
     pub(super) register_fails: Option<String>,
 }
 
-/// Fetches, opens and proves the entries of a run.
-pub(super) fn gather(ledger: &Ledger, run: RunId) -> anyhow::Result<Found> {
+/// Fetches, opens and proves the entries of a run; `predictors` are those asked about, if anybody is.
+pub(super) fn gather(ledger: &Ledger, run: RunId, predictors: &[PublicKey]) -> anyhow::Result<Found> {
     // Register, list, tree, in this order: each covers what the one before it has.
     let register = register(ledger, run)?;
     let (mut listed, complete) = ledger.run_listing(run)?;
@@ -67,7 +69,7 @@ pub(super) fn gather(ledger: &Ledger, run: RunId) -> anyhow::Result<Found> {
         notes.push("the server lists only a part of the run's entries".into());
     }
     let all = listed.len();
-    listed.sort_by_key(|entry| (rank(&entry.kind), entry.index));
+    in_order(&mut listed, predictors);
     listed.truncate(ENTRIES_MAX);
     if all > ENTRIES_MAX {
         notes.push(format!("{ENTRIES_MAX} of {all} listed entries were looked at"));
@@ -91,19 +93,37 @@ pub(super) fn gather(ledger: &Ledger, run: RunId) -> anyhow::Result<Found> {
         openings: kinds.openings,
         receipts: kinds.receipts,
         verdicts: kinds.verdicts,
+        complete,
         notes,
         register_fails,
     })
 }
 
-/// Nobody's flood of receipts hides an opening.
+/// In which order entries are looked at, where they are too many: nobody's flood hides an opening. Keys cost nothing:
+/// what the predictors asked about have signed comes before what others have; where nobody is asked about, what the
+/// signer of the first run statement has.
+fn in_order(listed: &mut [RunEntry], predictors: &[PublicKey]) {
+    let first = listed.iter().filter(|entry| entry.kind == "run").min_by_key(|entry| entry.index);
+    let first = first.map(|entry| (entry.index, entry.signer));
+    let asked = |signer: PublicKey| match predictors {
+        [] => first.is_some_and(|(_, first)| first == signer),
+        _ => predictors.contains(&signer),
+    };
+    listed.sort_by_key(|entry| {
+        let is_first = first.is_some_and(|(index, _)| index == entry.index);
+        (!is_first, !asked(entry.signer), rank(&entry.kind), entry.index)
+    });
+}
+
 fn rank(kind: &str) -> u8 {
     match kind {
         "run" => 0,
-        "prediction" | "opening" => 1,
-        "verdict" => 2,
-        "receipt" => 3,
-        _ => 4,
+        // A prediction whose opening is not looked at would be called sealed.
+        "opening" => 1,
+        "prediction" => 2,
+        "verdict" => 3,
+        "receipt" => 4,
+        _ => 5,
     }
 }
 
@@ -233,9 +253,31 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_receipts_comes_after_what_predictions_are_judged_by() {
-        let mut kinds = ["receipt", "register", "verdict", "opening", "run", "prediction"];
-        kinds.sort_by_key(|kind| rank(kind));
-        assert_eq!(kinds, ["run", "opening", "prediction", "verdict", "receipt", "register"]);
+    fn no_flood_of_strangers_comes_before_what_is_asked_about() {
+        let key = |number: u8| SecretKey::from_seed([number; 32]).public();
+        let row = |index, kind: &str, signer| {
+            let digest = EntryDigest([index as u8; 32]);
+            RunEntry { index, kind: kind.into(), signer, digest }
+        };
+        let (own, other) = (key(1), key(2));
+        let mut listed = vec![row(1, "run", own), row(2, "prediction", own)];
+        let kinds = ["run", "prediction", "opening", "verdict", "receipt"];
+        listed.extend((3..23).map(|index| row(index, kinds[index as usize % 5], key(index as u8))));
+        listed.extend([row(30, "opening", own), row(31, "verdict", own), row(32, "register", own)]);
+        listed.extend([row(33, "prediction", other), row(34, "opening", other)]);
+        let order = |predictors: &[PublicKey]| {
+            let mut listed = listed.clone();
+            in_order(&mut listed, predictors);
+            listed.iter().map(|entry| entry.index).collect::<Vec<u64>>()
+        };
+        // Nobody is asked about: whoever stated the run first.
+        for asked in [&[][..], &[own]] {
+            assert_eq!(order(asked)[..5], [1, 30, 2, 31, 32]);
+        }
+        // Of another predictor the run is what it was.
+        assert_eq!(order(&[other])[..3], [1, 34, 33]);
+        // Of strangers, receipts come last: what predictions are judged by comes before them.
+        let last: Vec<u64> = (3..23).filter(|index| index % 5 == 4).collect();
+        assert!(order(&[own]).ends_with(&last), "{:?}", order(&[own]));
     }
 }

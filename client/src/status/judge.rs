@@ -3,6 +3,7 @@
 use crate::deadline;
 use crate::ledger::{Ledger, LedgerError, SignedHead};
 use crate::open::missing;
+use crate::output::Hinted;
 use crate::status::Asked;
 use crate::status::gather::{Found, Seen};
 use schemas::attachment::AttachmentName;
@@ -139,8 +140,7 @@ pub(super) fn judge(
         let state = match (&prediction.object.open, opening) {
             (Some(open), _) => State::Openly(look(open, &mut left)?),
             (None, Some(opening)) => State::Opened(opening.index, look(&opening.object.open, &mut left)?),
-            (None, None) if deadline::is_over(prediction.object.reveal_by, now_unix_s) => State::Unopened,
-            (None, None) => State::Sealed,
+            (None, None) => sealed(&prediction, found.complete, now_unix_s)?,
         };
         predictions.push((prediction, state));
     }
@@ -178,6 +178,24 @@ pub(super) fn judge(
     };
     standing.next = next(&standing);
     Ok(standing)
+}
+
+/// How a prediction stands of which no opening is listed: of a list that is cut, nobody knows.
+fn sealed(prediction: &Seen<Prediction>, complete: bool, now_unix_s: u64) -> anyhow::Result<State> {
+    if !complete {
+        let message = format!(
+            "the server lists only a part of the run's entries, in which there is no opening of entry {}: whether it \
+             is opened is not known",
+            prediction.index
+        );
+        let hint = "--predictor-key asks about one predictor alone; `client monitor` reads the whole log, and tells of \
+                    each prediction that is overdue";
+        return Err(Hinted::new(message, hint).into());
+    }
+    Ok(match deadline::is_over(prediction.object.reveal_by, now_unix_s) {
+        true => State::Unopened,
+        false => State::Sealed,
+    })
 }
 
 /// Only its own signer's opening counts.
@@ -261,4 +279,30 @@ fn next(standing: &Standing) -> Option<String> {
         (3, _) => "`client reconcile` logs the verdict over the receipts that came before the opening".into(),
         _ => "whoever reconciled has the bundle: `client verify run.tally` checks it offline".into(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::output;
+    use schemas::digest::EntryDigest;
+    use schemas::key::SecretKey;
+    use schemas::object::Object as _;
+
+    #[test]
+    fn a_prediction_without_an_opening_is_sealed_or_unopened_only_if_all_is_listed() {
+        let object = Prediction::decode(include_bytes!("../../../fixtures/prediction/sealed.cbor")).unwrap();
+        let by = object.reveal_by;
+        let signer = SecretKey::from_seed([1; 32]).public();
+        let prediction = Seen { index: 7, digest: EntryDigest([2; 32]), signer, object };
+        assert_eq!(sealed(&prediction, true, by).unwrap(), State::Sealed);
+        assert_eq!(sealed(&prediction, true, by + 1).unwrap(), State::Unopened);
+        for now_unix_s in [by, by + 1] {
+            let error = sealed(&prediction, false, now_unix_s).unwrap_err();
+            let whole =
+                "the server lists only a part of the run's entries, in which there is no opening of entry 7";
+            assert!(error.to_string().starts_with(whole), "{error}");
+            assert!(output::hint_of(&error).unwrap().starts_with("--predictor-key asks about one"));
+        }
+    }
 }

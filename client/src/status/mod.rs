@@ -29,7 +29,7 @@ struct Asked {
 pub fn run(args: &StatusArgs) -> anyhow::Result<u8> {
     let asked = asked(args)?;
     let ledger = connect(&args.ledger, Some(&args.log_key))?;
-    let found = gather(&ledger, asked.run)?;
+    let found = gather(&ledger, asked.run, &asked.predictors)?;
     let now_unix_s = args.at.unwrap_or_else(deadline::now_unix_s);
     let standing = judge(&ledger, found, &asked, now_unix_s)?;
     if args.json {

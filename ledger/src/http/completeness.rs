@@ -5,6 +5,7 @@ use axum::extract::{Path, RawQuery, State};
 use axum::response::Response;
 use schemas::bundle::ProvenEntry;
 use schemas::completeness::{Completeness, LIST_LEAVES_MAX};
+use schemas::counted::counted;
 use schemas::digest::RunId;
 use schemas::object::Object as _;
 use schemas::register::EntryLeaf;
@@ -49,7 +50,8 @@ fn completeness_of(log: &Log, run: RunId, listed: bool, signed: &SignedHead) -> 
             false => format!("run {run} is not in this log"),
         }));
     };
-    let missing = || Problem::not_found(format!("entry {index} is not in a tree of {size} leaves"));
+    let missing =
+        || Problem::not_found(format!("entry {index} is not in a tree of {}", counted(size.0, "leaf")));
     let bytes = log.store.read_entry(LeafIndex(index), size)?.ok_or_else(missing)?;
     let Ok(Statement { payload: Payload::Register(register), .. }) = Statement::open(&bytes) else {
         return Err(missing());

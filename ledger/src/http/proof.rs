@@ -2,6 +2,7 @@
 
 use axum::extract::{Path, RawQuery, State};
 use axum::response::Response;
+use schemas::counted::counted;
 use schemas::digest::EntryDigest;
 use tlog::checkpoint::Checkpoint;
 use tlog::proof::InclusionProof;
@@ -93,7 +94,7 @@ pub fn receipt(
 
 /// What answers an index beyond a tree.
 pub fn not_in_tree(index: LeafIndex, size: TreeSize) -> Problem {
-    Problem::not_found(format!("leaf index {index} is not in a tree of {size} leaves"))
+    Problem::not_found(format!("leaf index {index} is not in a tree of {}", counted(size.0, "leaf")))
 }
 
 /// The checkpoint to prove an entry under, for somebody who named none: the first that witnesses have cosigned, which

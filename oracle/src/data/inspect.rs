@@ -113,7 +113,12 @@ fn whole(data: &Data, order: &Order, as_json: bool) -> String {
         line("", format!("and {} more (--json lists all)", stream.shards.len() - SHOWN_SHARDS));
     }
     line("format", format!("{}, tokenizer {tokenizer}", data.config.data.format));
-    line("windows", format!("{} of {time} tokens; the last {left} tokens are in none", order.windows()));
+    let left = match left {
+        0 => "none is left over".to_owned(),
+        1 => "the last token is in none".to_owned(),
+        left => format!("the last {left} tokens are in none"),
+    };
+    line("windows", format!("{} of {}; {left}", order.windows(), counted(time, "token")));
     let (leaves, sequences) = (counted(plan.leaves, "leaf"), counted(plan.dimensions.batch, "sequence"));
     let steps = format!("{} x {leaves} x {sequences}", counted(data.config.steps, "step"));
     line("run", format!("{steps} = {read} windows: {epochs:.2} epochs"));

@@ -1,6 +1,7 @@
 //! What a leaf reads, for people and as JSON.
 
 use client::output::printable;
+use schemas::counted::counted;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use step::tokens::tokenizer::Tokenizer;
@@ -83,11 +84,11 @@ impl Leaf {
     /// For people: the first tokens of every sequence.
     pub fn to_text(&self) -> String {
         let mut text = format!(
-            "step {} leaf {}: {} sequences of {} tokens\n",
+            "step {} leaf {}: {} of {}\n",
             self.step,
             self.leaf,
-            self.sequences.len(),
-            self.time
+            counted(self.sequences.len() as u64, "sequence"),
+            counted(self.time, "token")
         );
         let mut line = |name: &str, value: &str| {
             writeln!(text, "{name:<12} {value}").expect("show: a text takes everything");

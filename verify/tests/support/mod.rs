@@ -96,6 +96,15 @@ impl World {
         world
     }
 
+    /// The same run, predicted from a later step on.
+    pub fn beginning_at(mut self, step: u64) -> World {
+        (self.steps.first, self.body.first) = (step, step);
+        self.body.records.drain(..step as usize);
+        self.traces.drain(..step as usize);
+        self.meetings.drain(..step as usize);
+        self
+    }
+
     fn unpredicted(plan: Plan) -> World {
         let (leaves, devices_max, count) = (plan.leaves, plan.devices_max, plan.update.steps() as u64);
         let plan_bytes = plan.encode();
@@ -242,7 +251,7 @@ impl World {
     fn honest(&self, devices: u64, rank: u64, step: u64) -> DeviceRecord {
         let each = (self.run.leaves / devices) as usize;
         let own = rank as usize * each..(rank as usize + 1) * each;
-        let record = &self.body.records[step as usize];
+        let record = self.body.record(step).unwrap();
         let node = |node| self.sum(step, Vector::Node(node));
         let exchanges = (0..devices.ilog2()).map(|level| Exchange {
             received: node(self.node(devices, rank ^ (1 << level), level)),
