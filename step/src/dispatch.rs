@@ -217,6 +217,6 @@ dispatch! {
         p: &mut [f32], m: &mut [f32], v: &mut [f32]
     );
     loops sgd::sgd(constants: sgd::SgdConstants, scale: f32, gradient: &[f32], p: &mut [f32], m: &mut [f32]);
-    loops fold::fold_f32(words: &[f32], t: &[u64], t_square: &[u64], factors: &[(u64, u64)]) -> Sums;
+    vectors fold::fold_f32(words: &[f32], t: &[u64], t_square: &[u64], factors: &[(u64, u64)]) -> Sums;
     loops fold::fold_u32(words: &[u32], t: &[u64], t_square: &[u64], factors: &[(u64, u64)]) -> Sums;
 }

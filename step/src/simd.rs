@@ -22,6 +22,7 @@ pub mod scalar;
 pub mod adamw;
 pub mod attention;
 pub mod clip;
+pub mod fold;
 pub mod matmul;
 pub mod pack;
 pub mod peak;
