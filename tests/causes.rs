@@ -78,9 +78,11 @@ fn contraction_switched_off_in_one_operation_is_named_as_a_configuration() {
     ended.expect_text(&named).expect_text("cause configuration: uncontracted");
     let json = shop.run("client", &format!("{all} --json")).expect_code(1);
     let value: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
+    let plan = Plan::decode(&std::fs::read(shop.path("run/prediction/plan.cbor")).unwrap()).unwrap();
+    let tap = plan.taps().position(|tap| plan.operations[tap.operation].name == operation).unwrap();
     assert_eq!(
-        (&value["operation"], &value["cause"]),
-        (&operation.into(), &"configuration: uncontracted".into())
+        (&value["operation"], &value["tap"], &value["cause"]),
+        (&operation.into(), &tap.into(), &"configuration: uncontracted".into())
     );
     let ended = shop.run("client", pinpoint).expect_code(1).expect_text("cause undetermined");
     ended.expect_text("hint: --replay run.toml tries every known configuration");

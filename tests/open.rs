@@ -286,6 +286,10 @@ fn status_tells_how_a_run_stands_at_each_stage() {
         (&last["predictions"][0]["state"], &last["verdicts"][0]["outcome"]),
         (&"opened".into(), &"agree".into())
     );
+    assert_eq!(
+        (&last["predictions"][0]["index"], &last["predictions"][0]["opening_index"]),
+        (&2.into(), &5.into())
+    );
     let when = |at: usize| last["receipts"][at]["came"][0]["when"].as_str().unwrap().to_owned();
     assert_eq!([when(0), when(2)], ["before the opening", "after the opening, so it is not judged"]);
     assert!(last["next"].as_str().unwrap().contains("`client verify run.tally`"), "{last}");

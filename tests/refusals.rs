@@ -13,7 +13,58 @@ fn a_missing_receipt_can_be_brought_later_because_nothing_was_opened() {
     std::fs::rename(&here, &away).unwrap();
     shop.reconcile("run", &log, "--no-replay").expect_code(2).expect_text("nothing was opened");
     std::fs::rename(&away, &here).unwrap();
-    shop.reconcile("run", &log, "--no-replay").expect_code(0).expect_text("agree");
+    // The same receipts named twice are the same receipts.
+    let twice = shop.reconcile("run", &log, "--no-replay --receipts run/receipts").expect_code(0);
+    twice.expect_text("agree");
+    let bytes = std::fs::read(shop.path("run.tally")).unwrap();
+    shop.reconcile("run", &log, "--no-replay").expect_code(0);
+    assert!(std::fs::read(shop.path("run.tally")).unwrap() == bytes, "other bytes by the same receipts");
+}
+
+/// Others may state the run, but it is the predictor's own statement that has to be in the log before the prediction.
+#[test]
+fn a_prediction_before_its_predictors_run_statement_is_not_opened() {
+    let shop = Workshop::open();
+    shop.write_run("run", 1);
+    let log = shop.ledger();
+    let commit = format!("--commit --ledger {} --log-key log/log.pub", log.url);
+    let stranger = format!("predict --run run.toml --steps 0..3 --out strange --key stranger.key {commit}");
+    shop.run("oracle", &stranger).expect_code(0);
+    shop.predict("run", None).expect_code(0);
+    let submit = |name: &str| {
+        let file = format!("submit run/prediction/{name}.cose --ledger {} --log-key log/log.pub", log.url);
+        shop.run("client", &file).expect_code(0);
+    };
+    submit("prediction");
+    shop.challenge("run", &log).expect_code(0);
+    shop.devices("run", 2, "receipts", "").expect_code(0);
+    let refused = || {
+        shop.reconcile("run", &log, "--no-replay")
+            .expect_code(2)
+            .expect_text("the predictor's run statement ")
+            .expect_text("before the prediction\n")
+            .expect_text("client: hint: another signer's statement of this run does not do");
+    };
+    refused();
+    submit("run");
+    refused();
+    assert!(!shop.path("run.tally").exists());
+}
+
+/// Nothing of another run is computed, and nothing opened.
+#[test]
+fn a_replay_of_another_run_is_refused() {
+    let (shop, log) = Workshop::ready();
+    shop.write_run("other", 2);
+    shop.reconcile("run", &log, "--replay other.toml")
+        .expect_code(2)
+        .expect_text("other.toml describes run ")
+        .expect_text(&format!(", the prediction is of run {}", shop.run_id("run")))
+        .expect_text("client: hint: give the run.toml that the prediction was made from");
+    let listed = log.get(&format!("/run/{}", shop.run_id("run")));
+    let listed: serde_json::Value = serde_json::from_slice(&listed).unwrap();
+    let kinds: Vec<_> = listed["entries"].as_array().unwrap().iter().map(|entry| &entry["kind"]).collect();
+    assert_eq!(kinds, ["run", "prediction"]);
 }
 
 /// A device that answers another challenge cannot switch off the check of the answers.

@@ -192,9 +192,14 @@ fn attachments(parts: &Parts) -> (Vec<Fold>, Vec<Vec<u8>>) {
         }
     }
     attachments.extend(parts.evidence.iter().cloned());
+    (folds, in_order(attachments))
+}
+
+/// By digest, each once: a bundle is of one form.
+fn in_order(mut attachments: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
     attachments.sort_by_key(|bytes| AttachmentDigest::of(bytes));
     attachments.dedup();
-    (folds, attachments)
+    attachments
 }
 
 fn raw(hashes: &[Hash]) -> Vec<[u8; 32]> {
@@ -219,4 +224,18 @@ pub fn check_own(
         output::note(&format!("by the policy this bundle is {}", asked.summary()));
     }
     Ok(if asked.times.is_some() { asked } else { report })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attachments_are_in_the_order_of_their_digests_and_each_is_there_once() {
+        let of = |numbers: &[u8]| numbers.iter().map(|number| vec![*number; 3]).collect::<Vec<_>>();
+        let found = in_order(of(&[1, 2, 3, 2, 1, 4, 2]));
+        assert_eq!(found.len(), 4, "{found:?}");
+        assert!(found.is_sorted_by_key(|bytes| AttachmentDigest::of(bytes)), "{found:?}");
+        assert_eq!(found, in_order(of(&[4, 3, 2, 1])));
+    }
 }

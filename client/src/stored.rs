@@ -80,3 +80,35 @@ impl Source for StoredFile {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn a_file_that_was_written_to_since_is_told_be_it_as_long_as_before() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run.tally");
+        std::fs::write(&path, "twelve bytes").unwrap();
+        let file = StoredFile::open(&path).unwrap();
+        file.check_unchanged().unwrap();
+        let told = || {
+            let error = file.check_unchanged().unwrap_err();
+            assert!(error.to_string().contains("run.tally: changed while it was read: the file"), "{error}");
+            assert_eq!(output::hint_of(&error).as_deref(), Some(STILL_WRITTEN));
+        };
+        let written = file.written.unwrap();
+        let write = |bytes: u64, time: SystemTime| {
+            let file = File::options().write(true).open(&path).unwrap();
+            file.set_len(bytes).unwrap();
+            file.set_modified(time).unwrap();
+        };
+        write(12, written + Duration::from_secs(1));
+        told();
+        write(11, written);
+        told();
+        write(12, written);
+        file.check_unchanged().unwrap();
+    }
+}

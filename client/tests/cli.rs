@@ -356,6 +356,23 @@ fn a_bundle_is_shown_in_words_and_as_json() {
         (value["plan_bytes"].as_u64(), value["attachments"][0]["bytes"].as_u64()),
         (Some(4), Some(10))
     );
+    // One of a whole run: what is in words is so in both.
+    std::fs::copy(fixture("bundle/agree.cbor"), folder.path().join("whole.tally")).unwrap();
+    let words = stdout(&client(folder.path(), &["show", "whole.tally"]));
+    assert!(words.contains("\n  steps 0..3, sealed, seal 1fccdd6d"), "{words}");
+    let cover = "cover: a checkpoint of size 3 that holds the prediction, with cosignatures\n";
+    assert!(words.contains(cover), "{words}");
+    let json = stdout(&client(folder.path(), &["show", "whole.tally", "--json"]));
+    let value: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(value["cover_sizes"], serde_json::json!([3]));
+    assert_eq!((&value["register"], &value["plan_bytes"]), (&8.into(), &11_255.into()));
+    let kinds: Vec<_> = value["entries"].as_array().unwrap().iter().map(|entry| &entry["kind"]).collect();
+    assert_eq!(kinds, ["run", "prediction", "opening", "receipt", "receipt", "verdict"]);
+    assert_eq!(value["entries"][1]["content"]["open"], false);
+}
+
+fn fixture(name: &str) -> std::path::PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures").join(name)
 }
 
 /// Writes run.cose signed by one key and prediction.cose signed by another.

@@ -209,7 +209,7 @@ fn registered(
         ledger.consistency(found.head, head).context("the register's tree")?;
     }
     let entries = found.entries.as_deref().unwrap_or_default();
-    if let Some(why) = left_out(entries, listed).filter(|_| complete) {
+    if let Some(why) = left_out(entries, (listed, complete)) {
         return Ok(Some(why));
     }
     notes.push(format!(
@@ -219,8 +219,11 @@ fn registered(
     Ok(None)
 }
 
-/// The first entry of a register that is not among those listed, in words.
-fn left_out(entries: &[EntryLeaf], listed: &[RunEntry]) -> Option<String> {
+/// The first entry of a register that is not among those listed, in words; of a list that says that it is cut, none.
+fn left_out(entries: &[EntryLeaf], (listed, complete): (&[RunEntry], bool)) -> Option<String> {
+    if !complete {
+        return None;
+    }
     let rows: BTreeSet<_> =
         listed.iter().map(|row| (row.index, row.kind.as_str(), row.signer, row.digest)).collect();
     let is_listed = |leaf: &&EntryLeaf| rows.contains(&(leaf.index, leaf.kind, leaf.signer, leaf.entry));
@@ -242,14 +245,15 @@ mod tests {
         let leaf = |index, kind| EntryLeaf { index, kind, signer, entry: digest(index) };
         let entries = [leaf(1, "run"), leaf(2, "prediction"), leaf(5, "opening")];
         let mut listed = vec![row(1, "run"), row(2, "prediction"), row(5, "opening"), row(7, "verdict")];
-        assert_eq!(left_out(&entries, &listed), None);
+        assert_eq!(left_out(&entries, (&listed, true)), None);
         listed[2].kind = "receipt".into();
         let told = "the log's register has opening 5, and the server's list has not";
-        assert_eq!(left_out(&entries, &listed).as_deref(), Some(told));
+        assert_eq!(left_out(&entries, (&listed, true)).as_deref(), Some(told));
         listed.remove(2);
-        assert_eq!(left_out(&entries, &listed).as_deref(), Some(told));
+        assert_eq!(left_out(&entries, (&listed, true)).as_deref(), Some(told));
+        assert_eq!(left_out(&entries, (&listed, false)), None, "a list that is cut, and says so");
         listed[1].digest = digest(9);
-        assert!(left_out(&entries, &listed).unwrap().contains("has prediction 2, "));
+        assert!(left_out(&entries, (&listed, true)).unwrap().contains("has prediction 2, "));
     }
 
     #[test]

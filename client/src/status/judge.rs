@@ -144,14 +144,8 @@ pub(super) fn judge(
         };
         predictions.push((prediction, state));
     }
-    let place = |receipt: Seen<Receipt>| {
-        let of_its_steps =
-            predictions.iter().filter(|(own, _)| own.object.steps.overlaps(receipt.object.steps));
-        let came =
-            of_its_steps.map(|(own, state)| (own.index, came(receipt.index, own.index, state))).collect();
-        Placed { receipt, came }
-    };
-    let receipts: Vec<Placed> = found.receipts.into_iter().map(place).collect();
+    let receipts: Vec<Placed> =
+        found.receipts.into_iter().map(|receipt| placed(receipt, &predictions)).collect();
     let of = |verdict: &Seen<Verdict>| {
         predictions.iter().find(|(own, _)| own.digest == verdict.object.prediction).map(|(own, _)| own.index)
     };
@@ -224,6 +218,13 @@ fn body(
     Ok(read.map_or_else(|error| Body::Other(error.to_string()), |_| Body::Sealed))
 }
 
+/// A receipt, seen from each prediction of its steps.
+fn placed(receipt: Seen<Receipt>, predictions: &[(Seen<Prediction>, State)]) -> Placed {
+    let of_its_steps = predictions.iter().filter(|(own, _)| own.object.steps.overlaps(receipt.object.steps));
+    let came = of_its_steps.map(|(own, state)| (own.index, came(receipt.index, own.index, state))).collect();
+    Placed { receipt, came }
+}
+
 fn came(receipt: u64, prediction: u64, state: &State) -> Came {
     match state {
         _ if receipt < prediction => Came::BeforePrediction,
@@ -288,6 +289,7 @@ mod tests {
     use schemas::digest::EntryDigest;
     use schemas::key::SecretKey;
     use schemas::object::Object as _;
+    use schemas::run::Steps;
 
     #[test]
     fn a_prediction_without_an_opening_is_sealed_or_unopened_only_if_all_is_listed() {
@@ -304,5 +306,39 @@ mod tests {
             assert!(error.to_string().starts_with(whole), "{error}");
             assert!(output::hint_of(&error).unwrap().starts_with("--predictor-key asks about one"));
         }
+    }
+
+    #[test]
+    fn when_a_receipt_came_is_told_of_each_prediction_of_its_steps_and_of_no_other() {
+        let signer = SecretKey::from_seed([1; 32]).public();
+        let digest = EntryDigest([2; 32]);
+        let object = Prediction::decode(include_bytes!("../../../fixtures/prediction/sealed.cbor")).unwrap();
+        let of = |index, steps: (u64, u64), state| {
+            let steps = Steps { first: steps.0, end: steps.1 };
+            (Seen { index, digest, signer, object: Prediction { steps, ..object.clone() } }, state)
+        };
+        let predictions = [
+            of(2, (0, 3), State::Sealed),
+            of(3, (3, 6), State::Opened(6, Body::Sealed)),
+            of(4, (5, 9), State::Openly(Body::Sealed)),
+            of(5, (5, 6), State::Unopened),
+            of(8, (5, 6), State::Sealed),
+        ];
+        let receipt = Receipt::decode(include_bytes!("../../../fixtures/receipt/receipt.cbor")).unwrap();
+        let came = |index, first, end| {
+            let object = Receipt { steps: Steps { first, end }, ..receipt.clone() };
+            placed(Seen { index, digest, signer, object }, &predictions).came
+        };
+        assert_eq!(came(7, 0, 3), [(2, Came::WhileSealed)]);
+        assert_eq!(came(5, 3, 5), [(3, Came::BeforeOpening)]);
+        assert_eq!(came(7, 2, 4), [(2, Came::WhileSealed), (3, Came::AfterOpening)]);
+        let of_step_5 = [
+            (3, Came::AfterOpening),
+            (4, Came::AfterOpenPrediction),
+            (5, Came::WhileSealed),
+            (8, Came::BeforePrediction),
+        ];
+        assert_eq!(came(7, 5, 6), of_step_5);
+        assert_eq!(came(7, 9, 10), []);
     }
 }
