@@ -28,7 +28,8 @@ pub fn run(args: &PinpointArgs) -> anyhow::Result<u8> {
     let found = read_trace(&args.trace)?;
     let signed = args.receipt.as_deref().map(|path| check_signed(path, &entries, &found)).transpose()?;
     let setup = args.replay.as_deref().map(|run_toml| replay::load(&entries, run_toml)).transpose()?;
-    let replay = setup.as_ref().map(|setup| Replay::new(&entries, &secrets, setup)).transpose()?;
+    let replay =
+        setup.as_ref().map(|setup| Replay::new(&entries, &secrets, setup, output::note)).transpose()?;
     let expected = predicted(&entries, &secrets, &found, replay.as_ref())?;
     let Some(mut difference) = first_difference(&secrets.plan, entries.run.plan, &expected, &found) else {
         let text = format!("step {}, leaf {}: every fold is as predicted\n", found.step, found.leaf);

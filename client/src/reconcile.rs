@@ -101,7 +101,8 @@ pub fn run(args: &ReconcileArgs) -> anyhow::Result<u8> {
     let of = |judged: &Judged| (judged.admitted.receipt().rank, judged.folder.clone());
     // Of two receipts with one rank, which make the comparison incomplete, the first.
     let folders: Folders = receipts.judged.iter().rev().map(of).collect();
-    let replay = replay.as_ref().map(|setup| Replay::new(&entries, &secrets, setup)).transpose()?;
+    let replay =
+        replay.as_ref().map(|setup| Replay::new(&entries, &secrets, setup, output::note)).transpose()?;
     let recompute = |need| replay.as_ref().map_or(Ok(None), |replay| replay.evidence(need));
     let mut located = locate_or(&case, &args.prediction, &folders, &recompute)?;
     let mut answer = None;

@@ -57,15 +57,22 @@ pub struct Replay<'a> {
     secrets: &'a Secrets,
     setup: &'a Setup,
     session: Session<'a>,
+    /// Says where it begins, and which snapshots are damaged.
+    tell: fn(&str),
     /// The state that was asked for last.
     last: RefCell<Option<State>>,
 }
 
 impl<'a> Replay<'a> {
-    /// Of the run that `setup` was read from.
-    pub fn new(entries: &'a Entries, secrets: &'a Secrets, setup: &'a Setup) -> anyhow::Result<Replay<'a>> {
+    /// Of the run that `setup` was read from. `tell` is told where the replay begins, and which snapshots are damaged.
+    pub fn new(
+        entries: &'a Entries,
+        secrets: &'a Secrets,
+        setup: &'a Setup,
+        tell: fn(&str),
+    ) -> anyhow::Result<Replay<'a>> {
         let session = Session::new(&setup.plan, &setup.tokens, Backend::detect())?;
-        Ok(Replay { entries, secrets, setup, session, last: RefCell::new(None) })
+        Ok(Replay { entries, secrets, setup, session, tell, last: RefCell::new(None) })
     }
 
     /// What computes.
@@ -104,19 +111,19 @@ impl<'a> Replay<'a> {
         for latest in saved.filter(|saved| *saved <= step) {
             match self.saved(&folder, latest) {
                 Ok(state) => {
-                    output::note(&format!(
+                    (self.tell)(&format!(
                         "the replay of step {step} begins with the snapshot before step {latest}: {}",
                         to_compute(latest, step)
                     ));
                     return state;
                 }
-                Err(why) => output::note(&format!(
+                Err(why) => (self.tell)(&format!(
                     "the snapshot before step {latest} is damaged, not used: {}",
                     output::message_of(&why)
                 )),
             }
         }
-        output::note(&format!(
+        (self.tell)(&format!(
             "the replay of step {step} begins with the run's first state, for {} keeps no snapshot to begin with: {}",
             folder.display(),
             to_compute(0, step)

@@ -167,7 +167,7 @@ impl Scene {
         let prediction = &self.entries.folder;
         let locate = |case: &Case| locate(case, prediction, &folders).expect("campaign: a case fits");
         let mut located = locate(&case);
-        let replay = Replay::new(&self.entries, &self.secrets, &self.setup);
+        let replay = Replay::new(&self.entries, &self.secrets, &self.setup, |_| ());
         let replay = replay.expect("campaign: the plan was predicted");
         let expected = replay.expected_answer(challenge(self.entries.id, checkpoint));
         let answer = expected.expect("campaign: the replay is the prediction");
